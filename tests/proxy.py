@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 __all__ = ["Proxy"]
@@ -18,6 +19,8 @@ class Proxy:
     has all that it has discarded. Clients also get answers that nobody has asked for. While
     ``drops`` is set, it discards requests. A connection that has lost bytes is unusable: call
     ``restore`` to end both. ``answered`` is the number of bytes that the server has sent so far.
+    ``sent`` has what clients have sent, by connection, also what has not reached the server, and
+    ``on_request`` is called when that has grown, before the server gets it.
     """
 
     def __init__(self, address: str) -> None:
@@ -32,6 +35,8 @@ class Proxy:
         self.swallowed = threading.Event()
         self.lost = b""
         self.answered = 0
+        self.sent: list[bytearray] = []
+        self.on_request: Callable[[], object] = lambda: None
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
 
@@ -81,6 +86,8 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            sent = bytearray()
+            self.sent.append(sent)
             try:
                 server = socket.create_connection(self._server)
             except OSError:
@@ -88,18 +95,25 @@ class Proxy:
                 continue
             with self._lock:
                 self._pairs.append((client, server))
-            threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
+            threading.Thread(target=self._serve, args=(client, server, sent), daemon=True).start()
 
-    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+    def _serve(self, client: socket.socket, server: socket.socket, sent: bytearray) -> None:
         with client, server:
-            back = threading.Thread(target=self._pass_on, args=(server, client, True), daemon=True)
+            back = threading.Thread(target=self._pass_on, args=(server, client, None), daemon=True)
             back.start()
-            self._pass_on(client, server, answers=False)
+            self._pass_on(client, server, sent)
             back.join()
 
-    def _pass_on(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
+    def _pass_on(
+        self, source: socket.socket, target: socket.socket, sent: bytearray | None
+    ) -> None:
+        """Pass on answers, or add requests to ``sent`` and pass them on."""
+        answers = sent is None
         with suppress(OSError):
             while data := source.recv(65536):
+                if sent is not None:
+                    sent += data
+                    self.on_request()
                 with self._lock:  # `restore` is one step for all connections.
                     lost = self.swallows if answers else self.drops
                     if answers:

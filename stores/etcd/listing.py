@@ -36,9 +36,31 @@ class Listing:
         done: whether the listing is complete.
     """
 
-    __slots__ = ("_below", "_kept", "_names", "_place", "_stop", "done", "end", "limit", "start")
+    __slots__ = (
+        "_below",
+        "_kept",
+        "_many",
+        "_names",
+        "_place",
+        "_smallest",
+        "_stop",
+        "done",
+        "end",
+        "limit",
+        "start",
+    )
 
-    def __init__(self, below: bytes, stop: bytes, limit: int = _SMALLEST) -> None:
+    def __init__(
+        self,
+        below: bytes,
+        stop: bytes,
+        limit: int = _SMALLEST,
+        *,
+        smallest: int = _SMALLEST,
+        many: int = _MANY,
+    ) -> None:
+        self._smallest = smallest
+        self._many = many
         self._below = below
         self._stop = stop
         self._names: set[bytes] = set()
@@ -63,11 +85,11 @@ class Listing:
             self.start = self._below + name + b"0" if in_subtree else key + b"\0"
             run = len(names) - names.index(name)
             if in_subtree and run * 2 >= len(names):
-                self.limit = max(self.limit // 2, _SMALLEST)
+                self.limit = max(self.limit // 2, self._smallest)
             else:
                 self.limit = min(self.limit * 2, _LARGEST)
             self._place = name
-            if left > _MANY:
+            if left > self._many:
                 # The first early end is the nearest one; later ones are a byte nearer each.
                 self._kept = min(self._kept + 1, len(name)) if self._kept else len(name)
             else:

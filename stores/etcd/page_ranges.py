@@ -19,8 +19,8 @@ __all__ = ["AHEAD", "PageRanges"]
 
 #: The intended number of keys in a range. Counting them costs etcd two milliseconds.
 AHEAD: Final = 10_000
-# A range with at most this many keys left is read to its end.
-_MANY: Final = 2 * AHEAD
+# A range with at most this many times the intended number left is read to its end.
+_MANY: Final = 2
 # The places, after the bytes that all keys of a page share, that make up the numbers.
 _PLACES: Final = 8
 # The factor by which a guess goes further after an empty range; after a short one, it is 2.
@@ -39,9 +39,21 @@ class PageRanges:
         done: whether everything is read.
     """
 
-    __slots__ = ("_digits", "_per_key", "_stop", "_times", "done", "end", "start")
+    __slots__ = (
+        "_ahead",
+        "_digits",
+        "_few",
+        "_per_key",
+        "_stop",
+        "_times",
+        "done",
+        "end",
+        "start",
+    )
 
-    def __init__(self, start: bytes, stop: bytes) -> None:
+    def __init__(self, start: bytes, stop: bytes, *, ahead: int = AHEAD, few: int = _FEW) -> None:
+        self._ahead = ahead
+        self._few = few
         self._stop = stop
         self._digits: list[bytes] = []
         self._per_key = 0.0  # the mean distance between the numbers of successive keys
@@ -63,14 +75,14 @@ class PageRanges:
         if left > 0 and keys:
             self._times = 1
             self.start = keys[-1] + b"\0"
-            if left > _MANY:
+            if left > _MANY * self._ahead:
                 self.end = self._guess(keys[-1])
             return
         if self.end == self._stop:
             self.done = True
             return
         self.start = self.end
-        if read >= _FEW:
+        if read >= self._few:
             self._times = 1
         else:
             self._times *= 2 if read else _FURTHER
@@ -95,7 +107,7 @@ class PageRanges:
     def _guess(self, key: bytes) -> bytes:
         """Return the end of a range that begins at ``key``."""
         number = self._number(key)
-        step = max(int(self._per_key * AHEAD), 1) * self._times
+        step = max(int(self._per_key * self._ahead), 1) * self._times
         end = self._key(number + step)
         while b"" < end <= key:  # The numbers are not exact.
             step *= _FURTHER

@@ -42,12 +42,20 @@ _TOLERANCE: Final = 1 / 20
 _BYTES: Final = 100
 
 
-def cuts(bucket: Bucket, n: int, count: Count, keys: Keys) -> list[bytes]:
+def cuts(
+    bucket: Bucket,
+    n: int,
+    count: Count,
+    keys: Keys,
+    *,
+    few: int = _FEW,
+    tolerance: float = _TOLERANCE,
+) -> list[bytes]:
     """Return up to ``n - 1`` keys that cut a bucket into parts with about equally many keys."""
     buckets = [bucket]
     total = bucket.size
     n = min(n, total)  # each part has a key, and the work is limited to that many parts
-    slack = int(total / max(1, n) * _TOLERANCE)
+    slack = int(total / max(1, n) * tolerance)
     found: list[bytes] = []
     for part in range(1, n):
         target = total * part // n
@@ -65,7 +73,7 @@ def cuts(bucket: Bucket, n: int, count: Count, keys: Keys) -> list[bytes]:
             if chosen.size - offset <= slack and index + 1 < len(buckets):
                 cut = buckets[index + 1].first
                 break
-            if chosen.size <= _FEW:
+            if chosen.size <= few:
                 read = keys(chosen, offset + 1)
                 cut = read[-1] if read else chosen.first
                 break

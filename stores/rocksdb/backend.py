@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Literal
 
-from rocksdict import WriteBatch
+from rocksdict import Rdict, WriteBatch
 
 from ...ops.errors import InvalidSettingError, MetadataStoreError, StoreUnavailableError
 from ...ops.operations import ABSENT
@@ -367,7 +367,11 @@ def _text(name: bytes) -> str | None:
         return None  # The key is not a valid path.
 
 
-def connect(url: StoreURL, options: ConnectOptions) -> Backend:
+def connect(
+    url: StoreURL,
+    options: ConnectOptions,
+    open_database: Callable[[str, Rdict], Database] = Database,
+) -> Backend:
     """Open the store in the directory of ``rocksdb:///absolute/path``.
 
     A missing store is created, unless ``create`` is false or ``read_only`` is true.
@@ -376,6 +380,8 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     survives the end of the process, but not of the machine), ``max_value_bytes`` (16 MiB),
     ``read_only`` (default false; true: shows the store as it is on the disk now, even if another
     process has it open, and writes nothing).
+
+    Tests pass a database that records calls, or fails, as ``open_database``.
 
     Raises:
         InvalidSettingError: the URL is invalid, or the directory contains something other than a
@@ -405,11 +411,11 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
             f"the directory {directory} cannot be used: {error.strerror}"
         ) from error
     if read_only:
-        return _connect_read_only(directory, max_value_bytes, deadline)
+        return _connect_read_only(directory, max_value_bytes, deadline, open_database)
     db = open_files(directory, new)
     try:
         meta = read_meta(directory, db, sync)
-        database = Database(directory, db)
+        database = open_database(directory, db)
         commits = Commits(database, meta, sync)
         if meta.format >= SESSIONS_FORMAT:
             remove_ephemerals(database, commits)
@@ -420,11 +426,16 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     return _RocksBackend(database, commits, RocksSession(directory), max_value_bytes)
 
 
-def _connect_read_only(directory: str, max_value_bytes: int, deadline: float) -> Backend:
+def _connect_read_only(
+    directory: str,
+    max_value_bytes: int,
+    deadline: float,
+    open_database: Callable[[str, Rdict], Database],
+) -> Backend:
     db = open_files_to_read(directory, deadline)
     try:
         meta = read_meta(directory, db, sync=False, read_only=True)
-        database = Database(directory, db)
+        database = open_database(directory, db)
         departed = Departed(database, meta)
     except BaseException:
         db.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -163,7 +163,11 @@ class ZooKeeperBackend:
         self._connection.close()
 
 
-def connect(url: StoreURL, options: ConnectOptions) -> Backend:
+def connect(
+    url: StoreURL,
+    options: ConnectOptions,
+    open_connection: Callable[..., ZooKeeperConnection] = ZooKeeperConnection,
+) -> Backend:
     """Open a session with the ensemble of ``zookeeper://host:port[,host:port...][/chroot]``.
 
     A missing chroot is created, unless ``create`` is false. It then reads as empty, and the first
@@ -175,6 +179,8 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
       with kazoo and ZooKeeper's command line; ``creator`` gives all permissions to the user who is
       logged in, and none to others.
     - ``jute_maxbuffer``: the server's own setting, in bytes, if it is not the default.
+
+    Tests pass a connection that records or loses requests as ``open_connection``.
 
     ``username`` and ``password`` are sent with the scheme ``digest``. ZooKeeper does not check them
     at login: it accepts any, and a wrong password shows only as a lack of permission on nodes with
@@ -198,7 +204,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
         raise InvalidSettingError(f"acl=creator needs a username and a password: {url.text}")
     security = _security(url, options)
     tally = Tally()
-    connection = ZooKeeperConnection(
+    connection = open_connection(
         url.addresses(_PORT), options.connect_timeout, options.session_timeout, security, tally
     )
     try:

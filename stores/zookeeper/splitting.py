@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...ops.paths import hidden
 from ...ops.results import Range
@@ -24,17 +24,29 @@ from .jute import EXISTS, GET_CHILDREN, ZNode
 from .nodes import NULL
 from .readahead import Read, ReadAhead
 
-__all__ = ["split"]
+__all__ = ["Bounds", "split"]
 
-# The limits of nodes to read: per level, and in all.
-_LEVEL_NODES: Final = 1 << 16
-_NODES: Final = 1 << 17
-# The limits of names to list: of the large directories of a level, and of the others.
-_NAMES: Final = 1 << 19
 _LEVELS: Final = 1000
 # The part of a range from which a directory is large, and the fineness of the places for a cut.
 _LARGE: Final = 4
 _GRAIN: Final = 64
+
+
+class Bounds(NamedTuple):
+    """The bounds of a split's cost.
+
+    Attributes:
+        level_nodes: the most nodes that are read of a level.
+        nodes: the most nodes that are read in all.
+        names: the most names that are listed of a level's large directories, and of its others.
+    """
+
+    level_nodes: int = 1 << 16
+    nodes: int = 1 << 17
+    names: int = 1 << 19
+
+
+_BOUNDS: Final = Bounds()
 
 
 class _Directory:
@@ -60,13 +72,13 @@ class _Directory:
         return self.path if self.path == "/" else self.path + "/"
 
 
-def split(ahead: ReadAhead, prefix: str, n: int) -> list[Range]:
+def split(ahead: ReadAhead, prefix: str, n: int, bounds: Bounds = _BOUNDS) -> list[Range]:
     """Return up to ``n`` ranges with about equally many of the values under ``prefix``.
 
     Raises:
         MetadataStoreError: a request failed, or a node may not be read.
     """
-    points = _Sample(ahead, n).points(prefix) if n > 1 else []
+    points = _Sample(ahead, n, bounds).points(prefix) if n > 1 else []
     total = sum(weight for _, weight in points)
     cuts: list[str] = []
     before = 0.0
@@ -74,19 +86,19 @@ def split(ahead: ReadAhead, prefix: str, n: int) -> list[Range]:
         if len(cuts) < n - 1 and before * n >= total * (len(cuts) + 1):
             cuts.append(path)
         before += weight
-    bounds = [None, *cuts, None]
-    return [Range(start, end) for start, end in pairwise(bounds)]
+    return [Range(start, end) for start, end in pairwise([None, *cuts, None])]
 
 
 class _Sample:
     """A sample of a tree."""
 
-    def __init__(self, ahead: ReadAhead, n: int) -> None:
+    def __init__(self, ahead: ReadAhead, n: int, bounds: Bounds) -> None:
         self._ahead = ahead
         self._n = n
+        self._bounds = bounds
         # A fixed seed, so that the same tree is cut at the same places.
         self._random = random.Random(0)  # noqa: S311  (a sample)
-        self._room = _NODES
+        self._room = bounds.nodes
 
     def points(self, prefix: str) -> list[tuple[str, float]]:
         """Return paths, and about how many values lie at and shortly before each."""
@@ -137,7 +149,8 @@ class _Sample:
         large.sort(key=lambda each: each.children, reverse=True)
         small = [each for each in directories if each.children < large_from]
         self._random.shuffle(small)
-        chosen = {each.path: each for group in (large, small) for each in _within(group)}
+        most = self._bounds.names
+        chosen = {each.path: each for group in (large, small) for each in _within(group, most)}
         reads = (Read(GET_CHILDREN, each.path, each.children) for each in chosen.values())
         for read, found in self._ahead.fetch(reads):
             path = read.path
@@ -150,7 +163,7 @@ class _Sample:
         """Choose children to read: one at random of every ``stride`` in a row."""
         listed = [each for each in directories if each.names]
         total = sum(len(each.names or ()) for each in listed)
-        count = min(total, _LEVEL_NODES, self._room)
+        count = min(total, self._bounds.level_nodes, self._room)
         stride = total / count if count else 1.0
         picked = []
         k, before = 0, 0
@@ -169,13 +182,13 @@ class _Sample:
         return picked
 
 
-def _within(directories: Iterable[_Directory]) -> list[_Directory]:
+def _within(directories: Iterable[_Directory], most: int) -> list[_Directory]:
     """Return as many directories as may be listed by their numbers of names, but at least one."""
     taken: list[_Directory] = []
     names = 0
     for each in directories:
         names += each.children
-        if taken and names > _NAMES:
+        if taken and names > most:
             break
         taken.append(each)
     return taken

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from batchkeeper.batching import lines as lines_module
 from batchkeeper.batching.entry import CANCELLED, ENDED, QUEUED, SENT, Entry, Epoch
-from batchkeeper.batching.lines import Lines, _Line
+from batchkeeper.batching.lines import Lines
 from batchkeeper.ops import (
     Check,
     Delete,
@@ -234,18 +235,33 @@ def test_batches_end_alike(seed: int) -> None:
     agree_on("forget_contents", seed, lambda f, e: f(e))
 
 
+def inside(lines: Lines) -> tuple[dict[str, Any], dict[Entry, int]]:
+    """Return the tables of lines, as they are given to the functions that exist twice."""
+    given: list[Any] = []
+
+    def keep(at: Any, several: Any, _: Any) -> int:
+        given.extend((at, several))
+        return 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines_module, "enter_alone", keep)
+        lines.enter_all([])
+    return given[0], given[1]
+
+
 @given(seeds)
 def test_lines_are_entered_and_left_alike(seed: int) -> None:
     """The first that others hold up ends the entering; on the way out, all such are returned."""
 
     def state(lines: Lines) -> Any:
+        at, several = inside(lines)
         lists = {
             path: [line.writing, [*line.waiting], [e for e in every if e in line.going]]
-            if isinstance(line, _Line)
+            if line not in every
             else line
-            for path, line in lines._at.items()
+            for path, line in at.items()
         }
-        return lists, [[entry, waits] for entry, waits in lines._several.items()]
+        return lists, [[entry, waits] for entry, waits in several.items()]
 
     def enter(function: Any, entries: list[Entry]) -> Any:
         every[:] = entries
@@ -255,14 +271,14 @@ def test_lines_are_entered_and_left_alike(seed: int) -> None:
             lines.enter(entry)
         for entry in entries[1 : here : 1 + seed % 2]:  # some are cancelled
             lines.leave(entry)
-        return function(lines._at, lines._several, entries[here:]), state(lines)
+        return function(*inside(lines), entries[here:]), state(lines)
 
     def leave(function: Any, entries: list[Entry]) -> Any:
         every[:] = entries
         lines = Lines()
         for entry in entries:
             lines.enter(entry)
-        return function(lines._at, lines._several, entries[seed % 3 :: 2]), state(lines)
+        return function(*inside(lines), entries[seed % 3 :: 2]), state(lines)
 
     every: list[Entry] = []
     for changes in ({}, {"options": OPTIONS[-3:]}):
@@ -391,7 +407,7 @@ def test_they_keep_no_memory() -> None:
             for entry in entries[:5]:
                 lines.enter(entry)
             for name in ("enter_alone", "leave_alone"):
-                outcome(PAIRS[name][1], lines._at, lines._several, entries)  # type: ignore[arg-type]
+                outcome(PAIRS[name][1], *inside(lines), entries)  # type: ignore[arg-type]
             dice = Random(seed)
             outcome(PAIRS["join_parts"][1], tuple(part(dice) for _ in range(seed % 5)))  # type: ignore[arg-type]
             outcome(PAIRS["take_entries"][1], deque(entries), 5, 40)  # type: ignore[arg-type]

@@ -94,7 +94,7 @@ def read_fenced(me: Me) -> None:
 def hold_shared(me: Me) -> None:
     """Hold a shared lock, alone or with others."""
     locks = [Lock(me.store, "/shared", me.name.encode(), shared=shared) for shared in (True, False)]
-    _hold(me, lambda: me.dice.choice([locks[0], locks[0], locks[1]]))
+    _hold(me, lambda: me.dice.choice([locks[0], locks[0], locks[1]]), shared=locks[0])
 
 
 def hold_semaphore(me: Me) -> None:
@@ -103,7 +103,7 @@ def hold_semaphore(me: Me) -> None:
     _hold(me, lambda: semaphore)
 
 
-def _hold(me: Me, choose: Callable[[], Any]) -> None:
+def _hold(me: Me, choose: Callable[[], Any], shared: Any = None) -> None:
     while not me.stopping.is_set():
         lock = choose()
         try:
@@ -112,8 +112,7 @@ def _hold(me: Me, choose: Callable[[], Any]) -> None:
             me.rest(0.1)
             continue
         acquired = time.monotonic()
-        shared = isinstance(lock, Lock) and lock._need.letter == "s"
-        hold = Hold(lock.path, me.name, lock.fencing_token, acquired, shared=shared)
+        hold = Hold(lock.path, me.name, lock.fencing_token, acquired, shared=lock is shared)
         with me.holding(hold, lambda: (lock.held, lock.held_until())):  # noqa: B023 - ends here
             me.rest(0.3)
         try:

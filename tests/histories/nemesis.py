@@ -95,7 +95,7 @@ class Nemesis:
                 answer = connection.getresponse()
                 assert answer.status == http.HTTPStatus.OK, answer.read()
             return
-        end_zookeeper_session(self.server.address, store._engine._backend._connection._client)
+        end_zookeeper_session(self.server.address, session)
 
     def pause(self, seconds: float, until: Callable[[], None] = lambda: None) -> None:
         """Pause the server for a time, and then until ``until`` returns.

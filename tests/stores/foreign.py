@@ -71,22 +71,37 @@ def zookeeper_client(url: str, **options: Any) -> Iterator[KazooClient]:
         client.close()
 
 
-def end_zookeeper_session(address: str, client: KazooClient) -> None:
-    """Let a server at ``host:port`` end the session of a client, as an operator does.
+def end_zookeeper_session(address: str, name: str | None) -> None:
+    """Let a server at ``host:port`` end the session with a name, such as ``0x1a``.
 
     If another connection of the same session is closed, the session ends. But the client connects
     again as soon as the other connection has displaced its own, and may displace that one before
     its close arrives. So this looks at the server's sessions, and repeats the attempt.
     """
-    client_id = client._session_id, client._session_passwd  # also while it is not connected
-    assert client_id[0]
+    assert name is not None
+    number = int(name, 16)
+    signed = number - (1 << 64) if number >> 63 else number
 
     def end() -> bool:
+        client_id = signed, zookeeper_password(number)
         with zookeeper_client(f"zookeeper://{address}", client_id=client_id):
             pass
-        return f"{client_id[0] & (1 << 64) - 1:#x}\n" not in said_by_zookeeper(address, b"dump")
+        return f"{name}\n" not in said_by_zookeeper(address, b"dump")
 
     until(end, "the session does not end")
+
+
+def zookeeper_password(session: int) -> bytes:
+    """Return the password of a session: Java's next 16 random bytes, with a seed that is known.
+
+    Source: ``ZooKeeperServer.generatePasswd``, the same from 3.4 to 3.9.
+    """
+    state = (session ^ 0xB3415C00 ^ 0x5DEECE66D) & (1 << 48) - 1
+    password = b""
+    for _ in range(4):
+        state = (state * 0x5DEECE66D + 0xB) & (1 << 48) - 1
+        password += (state >> 16).to_bytes(4, "little")
+    return password
 
 
 def said_by_zookeeper(address: str, word: bytes) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
+import grpc
 import trustme
 
 from batchkeeper.stores import ConnectOptions
-from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 from batchkeeper.testing.servers import EtcdServer
@@ -21,8 +20,8 @@ ROOT = Credentials(username="root", password="root's")
 
 def secured(server: EtcdServer, key: bytes = b"/ok", end: bytes = b"/ok0") -> None:
     """Turn on etcd's authentication, with a user that may only read and write below /ok."""
-    with closing(EtcdConnection([server.address], Credentials())) as connection:
-        stub = grpc_stubs.AuthStub(connection._members[0].channel)
+    with grpc.insecure_channel(server.address) as channel:
+        stub = grpc_stubs.AuthStub(channel)
         permission = messages.AuthRoleGrantPermissionRequest(name="some")
         permission.perm.permType = 2  # READWRITE
         permission.perm.key, permission.perm.range_end = key, end

@@ -14,10 +14,12 @@ from typing import Any, Self
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.testing.servers import LocalServer
 
 from ..clusters import three_members
-from ..waiting import PATIENCE, until
+from ..waiting import PATIENCE, soon, until
+from .foreign import said_by_zookeeper
 
 # Seconds. ZooKeeper's client gives a silent server up after two thirds of it, and the rest must be
 # enough to find another one. Where the leader is lost, the next one gives sessions new time.
@@ -115,7 +117,21 @@ class Counting:
 
 
 @pytest.fixture
-def store(cluster: LocalServer) -> Iterator[bk.MetadataStore]:
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[EtcdConnection]:
+    """All connections to etcd that are opened in the test."""
+    made: list[EtcdConnection] = []
+
+    class Noted(EtcdConnection):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr("batchkeeper.stores.etcd.backend.EtcdConnection", Noted)
+    return made
+
+
+@pytest.fixture
+def store(cluster: LocalServer, connections: list[EtcdConnection]) -> Iterator[bk.MetadataStore]:
     """A store on all members."""
     with bk.open_store(
         cluster.url, connect_timeout=PATIENCE, session_timeout=SESSION, operation_timeout=PATIENCE
@@ -123,13 +139,22 @@ def store(cluster: LocalServer) -> Iterator[bk.MetadataStore]:
         yield opened
 
 
-def member_of(cluster: LocalServer, store: Any) -> int:
-    """Return the member that a store talks to."""
-    connection = store._engine._backend._connection
+def member_of(
+    cluster: LocalServer,
+    store: bk.MetadataStore,
+    connections: list[EtcdConnection],
+    cut: int | None = None,
+) -> int:
+    """Return the member that a store talks to; a member that is cut off is not asked."""
     if cluster.name == "etcd":
-        return cluster.addresses.index(until(lambda: connection._link).address)
-    port = connection._client._connection._socket.getpeername()[1]
-    return cluster.addresses.index(f"127.0.0.1:{port}")
+        return cluster.addresses.index(connections[0].open(soon()).address)
+    session = f"sid={store.session.id},"
+    (member,) = [
+        number
+        for number, address in enumerate(cluster.addresses)
+        if number != cut and session in said_by_zookeeper(address, b"cons")
+    ]
+    return member
 
 
 @pytest.fixture
@@ -165,25 +190,31 @@ def test_a_rolling_restart(cluster: LocalServer, counting: Counting) -> None:
 
 
 def test_the_member_of_the_clients_is_cut_off_from_the_others(
-    cluster: LocalServer, store: bk.MetadataStore, counting: Counting
+    cluster: LocalServer,
+    store: bk.MetadataStore,
+    counting: Counting,
+    connections: list[EtcdConnection],
 ) -> None:
     """The clients go on with another member, although theirs still accepts connections."""
-    cut = member_of(cluster, store)
+    cut = member_of(cluster, store, connections)
     cluster.isolate(cut)
     counting.progress()
-    assert member_of(cluster, store) != cut
+    assert member_of(cluster, store, connections, cut) != cut
     cluster.rejoin(cut)
     counting.progress()
 
 
 def test_the_member_of_the_clients_is_cut_off_from_everybody(
-    cluster: LocalServer, store: bk.MetadataStore, counting: Counting
+    cluster: LocalServer,
+    store: bk.MetadataStore,
+    counting: Counting,
+    connections: list[EtcdConnection],
 ) -> None:
     """The clients hear nothing more of their member, and go on with another one."""
-    cut = member_of(cluster, store)
+    cut = member_of(cluster, store, connections)
     cluster.isolate(cut, clients=True)
     counting.progress()
-    assert member_of(cluster, store) != cut
+    assert member_of(cluster, store, connections, cut) != cut
     cluster.rejoin(cut)
     counting.progress()
 
@@ -221,7 +252,9 @@ def read(store: bk.MetadataStore, path: str, timeout: float) -> bytes:
 
 
 @pytest.mark.parametrize("fault", ["killed leader", "isolated member", "restarted member"])
-def test_the_session_survives_where_the_cluster_does(cluster: LocalServer, fault: str) -> None:
+def test_the_session_survives_where_the_cluster_does(
+    cluster: LocalServer, fault: str, connections: list[EtcdConnection]
+) -> None:
     """Its ephemeral values stay, no listener hears of a loss, and it is valid again in the end."""
     path, heard = f"/mine/{fault}", list[str]()
     with bk.open_store(
@@ -236,12 +269,12 @@ def test_the_session_survives_where_the_cluster_does(cluster: LocalServer, fault
                 counting.progress()
                 cluster.start(dead)
             elif fault == "isolated member":
-                cut = member_of(cluster, store)
+                cut = member_of(cluster, store, connections)
                 cluster.isolate(cut)
                 counting.progress()
                 cluster.rejoin(cut)
             else:
-                cluster.restart(member_of(cluster, store))
+                cluster.restart(member_of(cluster, store, connections))
             counting.progress()
         until(lambda: store.session.state == "connected")
         until(lambda: store.session.valid_until() > time.monotonic())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -17,10 +18,15 @@ import batchkeeper as bk
 from batchkeeper.ops.results import printable
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd import changes as etcd_changes
+from batchkeeper.stores.etcd.connection import EtcdConnection
+from batchkeeper.stores.etcd.errors import EtcdRefusedError
+from batchkeeper.stores.etcd.members import Credentials
+from batchkeeper.stores.etcd.protos import messages
 from batchkeeper.stores.keys import sort_keys
 from batchkeeper.testing.servers import EtcdServer, ZooKeeperServer
 
 from ..contents import put_all
+from ..waiting import soon
 from .foreign import KEYS, OUTSIDE, OWN, put_raw, put_records
 from .secured import secured
 
@@ -156,7 +162,11 @@ def test_keys_that_a_login_may_not_read_are_not_its_own(
     secured(server, b"/", b"0")
     with bk.open_store(server.url, username="limited", password="limited's") as store:
         assert foreign_of(store, "/") == KEYS
-        assert not etcd_changes._may_read_all(store._engine.facets.scans()._connection, 60)  # type: ignore[attr-defined]
+    limited = Credentials(username="limited", password="limited's")
+    with closing(EtcdConnection([server.address], limited)) as connection:
+        everything = messages.RangeRequest(key=b"\0", range_end=b"\0", limit=1)
+        with pytest.raises(EtcdRefusedError):
+            connection.call("range", everything, soon(), write=False)
 
 
 # --- what else reads and removes

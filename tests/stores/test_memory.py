@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
 
 import pytest
 
@@ -115,8 +116,26 @@ def test_a_refused_write_changes_nothing(name: str) -> None:
 def test_a_call_that_cannot_start_by_its_deadline_changes_nothing(name: str) -> None:
     """While another call holds the store, a write ends at its deadline and is never applied."""
     backend = opened(name)
-    with backend._space.lock, pytest.raises(OperationTimeoutError, match=name):  # type: ignore[attr-defined]
-        backend.write([Put("/a", b"")], time.monotonic())
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow:
+        """A put whose value comes late."""
+
+        kind, path, expected_version, options, session = "put", "/slow", None, None, None
+
+        @property
+        def value(self) -> bytes:
+            begun.set()
+            assert go_on.wait(PATIENCE)
+            return b""
+
+    with ThreadPoolExecutor(1) as pool:
+        other: Any = pool.submit(backend.write, [cast("Any", Slow())], soon())
+        assert begun.wait(PATIENCE)
+        with pytest.raises(OperationTimeoutError, match=name):
+            backend.write([Put("/a", b"")], time.monotonic())
+        go_on.set()
+        other.result(PATIENCE)
     assert read(backend, Exists("/a")) == [False]
     backend.close()
 
@@ -155,8 +174,6 @@ def test_a_delete_that_fails_half_way_says_so(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(backend._space, "remove", closing)
     with pytest.raises(IndeterminateError, match="2 values were removed"):
         backend.delete_recursive("/", 1.0)
-    backend._closed = False
-    backend.close()
 
 
 def test_a_sequence_passes_over_a_path_of_the_same_call(name: str) -> None:

@@ -185,11 +185,11 @@ class Server:
     def answer(self, message: Message, now: float) -> Message:
         if message.kind == "grant":
             self.ends[message.session] = now + self.timeout
-            return message._replace(timeout=self.timeout)
+            return Message(*message[:-1], self.timeout)
         if message.session not in self.alive(now):
-            return message._replace(timeout=0.0)
+            return Message(*message[:-1], 0.0)
         self.ends[message.session] = now + self.timeout
-        return message._replace(timeout=self.timeout)
+        return Message(*message[:-1], self.timeout)
 
     def alive(self, now: float) -> list[str]:
         return [name for name, end in self.ends.items() if now < end and name not in self.revoked]

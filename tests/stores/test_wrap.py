@@ -42,28 +42,26 @@ def noting(name: str, notes: list[str]) -> bk.Wrapper:
     return lambda backend: Noting(backend, name, notes)
 
 
-# Both faces, as a function that opens a store, puts once, closes it, and returns the limits.
+# Both faces, as a function that opens a store, puts once and closes it.
 
 
-def put_with_threads(url: str, wrap: Any) -> int:
+def put_with_threads(url: str, wrap: Any, value: bytes = b"1") -> None:
     with bk.open_store(url, wrap=wrap) as store:
-        store.put("/a", b"1").result()
-        return store._engine.limits.value_bytes
+        store.put("/a", value).result()
 
 
-def put_with_tasks(url: str, wrap: Any) -> int:
-    async def main() -> int:
+def put_with_tasks(url: str, wrap: Any, value: bytes = b"1") -> None:
+    async def main() -> None:
         async with bk.open_async_store(url, wrap=wrap) as store:
-            await store.put("/a", b"1")
-            return store._engine.limits.value_bytes
+            await store.put("/a", value)
 
-    return asyncio.run(main())
+    asyncio.run(main())
 
 
 @pytest.fixture(params=[put_with_threads, put_with_tasks])
-def put(request: pytest.FixtureRequest) -> Callable[[str, Any], int]:
+def put(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Open a store with wrappers, put once, and close it: on both faces."""
-    found: Callable[[str, Any], int] = request.param
+    found: Callable[..., None] = request.param
     return found
 
 
@@ -76,14 +74,14 @@ def url() -> Iterator[str]:
         assert store.exists("/a").result() is False, "the back end was not closed"
 
 
-def test_the_first_wrapper_is_next_to_the_store(put: Callable[[str, Any], int], url: str) -> None:
+def test_the_first_wrapper_is_next_to_the_store(put: Callable[..., None], url: str) -> None:
     """Wrappers are applied in order, so calls meet the last one first; each is closed once."""
     notes: list[str] = []
     put(url, [noting("inner", notes), noting("outer", notes)])
     assert notes == ["outer writes", "inner writes", "outer closes", "inner closes"]
 
 
-def test_one_wrapper_needs_no_list(put: Callable[[str, Any], int], url: str) -> None:
+def test_one_wrapper_needs_no_list(put: Callable[..., None], url: str) -> None:
     """A single wrapper needs no list; None and an empty list change nothing."""
     notes: list[str] = []
     put(url, noting("only", notes))
@@ -91,7 +89,7 @@ def test_one_wrapper_needs_no_list(put: Callable[[str, Any], int], url: str) -> 
     assert notes == ["only writes", "only closes"]
 
 
-def test_a_wrapper_s_limits_hold(put: Callable[[str, Any], int], url: str) -> None:
+def test_a_wrapper_s_limits_hold(put: Callable[..., None], url: str) -> None:
     """The engine follows the attributes of the wrapper."""
 
     class Small(PassingBackend):
@@ -99,7 +97,9 @@ def test_a_wrapper_s_limits_hold(put: Callable[[str, Any], int], url: str) -> No
         def limits(self) -> Limits:
             return replace(super().limits, value_bytes=7)
 
-    assert put(url, [Small, PassingBackend]) == 7
+    put(url, [Small, PassingBackend], bytes(7))
+    with pytest.raises(bk.ValueTooLargeError):
+        put(url, [Small, PassingBackend], bytes(8))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_what_is_no_wrapper_is_refused_by_the_call(bad: Any) -> None:
 
 @pytest.mark.parametrize("made", [None, object()])
 def test_a_wrapper_that_gives_no_back_end_is_refused(
-    put: Callable[[str, Any], int], url: str, made: Any
+    put: Callable[..., None], url: str, made: Any
 ) -> None:
     """A wrapper that is not a back end is refused, and the back end is closed."""
     notes: list[str] = []
@@ -140,7 +140,7 @@ def test_a_wrapper_that_gives_no_back_end_is_refused(
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_a_wrapper_must_have_every_attribute_of_a_back_end(
-    put: Callable[[str, Any], int], url: str, name: str
+    put: Callable[..., None], url: str, name: str
 ) -> None:
     """A wrapper that passes on less than the whole protocol is refused when it is opened."""
     notes: list[str] = []
@@ -153,7 +153,7 @@ def test_a_wrapper_must_have_every_attribute_of_a_back_end(
     assert notes == ["inner closes"]
 
 
-def test_a_wrapper_that_fails_closes_what_is_open(put: Callable[[str, Any], int], url: str) -> None:
+def test_a_wrapper_that_fails_closes_what_is_open(put: Callable[..., None], url: str) -> None:
     """A wrapper's error reaches the caller unchanged, and no back end or wrapper stays open."""
     notes: list[str] = []
 
@@ -167,7 +167,7 @@ def test_a_wrapper_that_fails_closes_what_is_open(put: Callable[[str, Any], int]
 
 
 def test_an_error_while_closing_does_not_replace_the_wrapper_s(
-    put: Callable[[str, Any], int], url: str, caplog: pytest.LogCaptureFixture
+    put: Callable[..., None], url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The caller receives the error of the wrapper; that of closing is logged with its trace."""
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.testing.servers import EtcdServer
 
-from .opening import opened
+from .opening import Pair, opened, recorded
 
 
 @pytest.fixture(params=["nested", "flat"])
@@ -26,10 +27,22 @@ def url(etcd_server: EtcdServer) -> str:
 
 
 @pytest.fixture
-def backend(url: str, flat_only: bool) -> Iterator[EtcdBackend]:
-    """A client."""
-    with opened(url, flat_only=flat_only) as backend:
-        yield backend
+def pair(url: str, flat_only: bool) -> Iterator[Pair]:
+    """A client and its connection."""
+    with recorded(url, flat_only=flat_only) as pair:
+        yield pair
+
+
+@pytest.fixture
+def backend(pair: Pair) -> EtcdBackend:
+    """The client of the pair."""
+    return pair[0]
+
+
+@pytest.fixture
+def connection(pair: Pair) -> EtcdConnection:
+    """The connection of the pair."""
+    return pair[1]
 
 
 @pytest.fixture

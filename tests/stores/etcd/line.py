@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 import pytest
 
 from batchkeeper.ops import IndeterminateError
-from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 
 from ...waiting import soon
@@ -26,10 +27,10 @@ class Line:
     What the script does not reach passes.
     """
 
-    def __init__(self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, connection: EtcdConnection, monkeypatch: pytest.MonkeyPatch) -> None:
         self.script: deque[str | Callable[[], None]] = deque()
         self.late: list[bytes] = []
-        self._connection = backend._connection
+        self._connection = connection
         self._call = self._connection.call
         monkeypatch.setattr(self._connection, "call", self._intercept)
 
@@ -40,7 +41,7 @@ class Line:
 
     def revoke(self) -> None:
         """End all leases, and with them the write ids."""
-        stub = grpc_stubs.LeaseStub(self._connection._members[0].channel)
+        stub = grpc_stubs.LeaseStub(grpc.insecure_channel(self._connection.open(soon()).address))
         for lease in stub.LeaseLeases(messages.LeaseLeasesRequest()).leases:
             stub.LeaseRevoke(messages.LeaseRevokeRequest(ID=lease.ID))
 

@@ -96,13 +96,14 @@ class Other:
     def compact(self, revision: int) -> None:
         """Remove the history before a revision, and return when it is gone."""
         link = self.connection.open(soon())
-        stub = grpc_stubs.KVStub(self.connection._members[0].channel)
+        stub = grpc_stubs.KVStub(grpc.insecure_channel(link.address))
         request = messages.CompactionRequest(revision=revision, physical=True)
         stub.Compact(request, metadata=link.metadata)
 
     def leases(self) -> list[int]:
         """Return all leases of the server."""
-        stub = grpc_stubs.LeaseStub(self.connection._members[0].channel)
+        address = self.connection.open(soon()).address
+        stub = grpc_stubs.LeaseStub(grpc.insecure_channel(address))
         while True:
             self.there(b"-")  # It renews a login that has expired.
             link = self.connection.open(soon())

@@ -30,7 +30,7 @@ from batchkeeper.ops import (
     TransactionRefusedError,
     ValueTooLargeError,
 )
-from batchkeeper.stores import ConnectOptions, RequestRefusedError, connect
+from batchkeeper.stores import ConnectOptions, RequestRefusedError, connect, parse_url
 from batchkeeper.stores.etcd import estimates
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection
@@ -60,9 +60,9 @@ def backend(
 
 
 @pytest.fixture
-def nesting(fresh_url: Callable[[str], str], etcd_server: object) -> Iterator[EtcdBackend]:
+def nesting(url: str) -> Iterator[EtcdBackend]:
     """An empty store with nested transactions."""
-    with opened(fresh_url("etcd")) as found:
+    with opened(url) as found:
         yield found
 
 
@@ -354,7 +354,7 @@ def test_children_are_names_not_subtrees(
 
 
 def test_a_large_directory_is_complete_and_of_one_moment(
-    nesting: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+    nesting: EtcdBackend, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     """Pages after the first show the same revision, whatever is written between them."""
     for start in range(0, 5000, 1000):
@@ -368,7 +368,7 @@ def test_a_large_directory_is_complete_and_of_one_moment(
             call(self, "txn", body, soon(), write=True)
         return call(self, method, *args, **more)
 
-    prefix = nesting._prefix
+    prefix = parse_url(url).prefix()
     monkeypatch.setattr(EtcdConnection, "call", disturbing)
     (names,) = nesting.read([GetChildren("/dir")], soon())
     assert names == [f"{number:04d}" for number in range(5000)]

@@ -20,7 +20,6 @@ from batchkeeper.ops import (
     RevisionCompactedError,
 )
 from batchkeeper.stores.etcd import changes as module
-from batchkeeper.stores.etcd import members
 from batchkeeper.stores.etcd.members import tells_progress
 from batchkeeper.stores.etcd.watch_messages import create_request
 from batchkeeper.testing.servers import EtcdServer
@@ -28,6 +27,7 @@ from batchkeeper.testing.servers import EtcdServer
 from ...proxy import Proxy
 from ..foreign import etcd_client, put_raw
 from ..secured import secured
+from .opening import accept_answers, opened
 
 
 def now(store: MetadataStore) -> int:
@@ -47,14 +47,13 @@ def brief(changes: Iterator[Change]) -> list[tuple[str, str, bytes | None, int |
 @pytest.fixture(params=["as it is", "all keys"])
 def store(
     request: pytest.FixtureRequest,
-    fresh_url: Callable[[str], str],
-    etcd_server: object,
+    url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[MetadataStore]:
     """An empty store, on its etcd as it is, and as if that reported no progress."""
     if request.param == "all keys":
         monkeypatch.setattr(module, "tells_progress", lambda _: False)
-    with open_store(fresh_url("etcd")) as opened:
+    with open_store(url) as opened:
         yield opened
 
 
@@ -99,7 +98,9 @@ def test_it_ends_where_nothing_has_changed(store: MetadataStore) -> None:
     assert list(store.changes("/a", before, before)) == []
 
 
-def test_one_transaction_is_not_torn(store: MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_transaction_is_not_torn(
+    store: MetadataStore, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
     """The changes of one revision are in one page, even if the server has split them."""
     # As if every answer that etcd does not divide were too large.
     request, sent = create_request, []
@@ -112,7 +113,9 @@ def test_one_transaction_is_not_torn(store: MetadataStore, monkeypatch: pytest.M
     before = now(store)
     ops = [Put(f"/a/{i}", b"%d" % i * 20_000) for i in range(300)]
     assert all(outcome.ok for outcome in store.apply(ops))
-    pages = list(store._engine.facets.history().changes("/a", before, now(store), 60.0))
+    with opened(url) as backend:
+        assert backend.history is not None
+        pages = list(backend.history.changes("/a", before, now(store), 60.0))
     found = [change for page in pages for change in page]
     assert {change.path: change.value for change in found} == {op.path: op.value for op in ops}
     assert len(found) == len(ops)
@@ -126,13 +129,14 @@ def test_an_answer_that_is_too_large_is_divided(
     fresh_url: Callable[[str], str], etcd_server: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only then does etcd divide it, because that costs etcd far more; nothing is lost by it."""
-    options = dict(members._CHANNEL_OPTIONS) | {"grpc.max_receive_message_length": 4 << 20}
-    monkeypatch.setattr(members, "_CHANNEL_OPTIONS", tuple(options.items()))
-    with open_store(fresh_url("etcd")) as store:
+    accept_answers(monkeypatch, 4 << 20)
+    url = fresh_url("etcd")
+    with open_store(url) as store, opened(url) as backend:
         before = now(store)
         ops = [Put(f"/a/{i}", b"%d" % i * 20_000) for i in range(300)]
         assert all(outcome.ok for outcome in store.apply(ops))
-        pages = list(store._engine.facets.history().changes("/a", before, now(store), 60.0))
+        assert backend.history is not None
+        pages = list(backend.history.changes("/a", before, now(store), 60.0))
     found = {change.path: change.value for page in pages for change in page}
     assert found == {op.path: op.value for op in ops}
     assert sum(map(len, pages)) == len(ops)

@@ -23,8 +23,10 @@ from batchkeeper.ops import (
     Transaction,
     TransactionRefusedError,
 )
+from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd import estimates, groups, plan
 from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.errors import EtcdRefusedError, Reason
 from batchkeeper.stores.etcd.protos import messages
 from batchkeeper.testing.servers import EtcdServer
@@ -32,21 +34,23 @@ from batchkeeper.testing.servers import EtcdServer
 from ...waiting import PATIENCE, soon
 from ..calls import kinds, lose_the_answer, write
 from .line import Line
-from .opening import opened
+from .live import other_client
+from .opening import calls_to_etcd, opened, recorded
 
 
-def lease_of(backend: EtcdBackend, path: str) -> int:
+def lease_of(url: str, path: str) -> int:
     """Return the lease of a path as etcd has it."""
-    request = messages.RangeRequest(key=(backend._prefix + path).encode())
-    (kv,) = backend._connection.call("range", request, soon(), write=False).kvs
+    parsed = parse_url(url)
+    with other_client(parsed.hosts[0]) as other:
+        request = messages.RangeRequest(key=(parsed.prefix() + path).encode())
+        (kv,) = other.call("range", request, write=False).kvs
     return int(kv.lease)
 
 
-def revoke(backend: EtcdBackend) -> None:
+def revoke(backend: EtcdBackend, url: str) -> None:
     """End the session of a client, behind its back."""
-    lease = backend.session.take(backend.session.number, soon()).lease
-    request = messages.LeaseRevokeRequest(ID=lease)
-    backend._connection.call("revoke", request, soon(), write=False)
+    with other_client(parse_url(url).hosts[0]) as other:
+        other.revoke(backend.session.take(backend.session.number, soon()).lease)
 
 
 def in_first(operation: Any) -> Any:
@@ -55,24 +59,10 @@ def in_first(operation: Any) -> Any:
     return SimpleNamespace(session=1, **{name: getattr(operation, name) for name in names})
 
 
-def remove_session_key(backend: EtcdBackend) -> None:
+def remove_session_key(backend: EtcdBackend, url: str) -> None:
     """Remove the session key of a client, but not its lease."""
-    key = backend.session.take(backend.session.number, soon()).key
-    request = messages.DeleteRangeRequest(key=key)
-    backend._connection.call("delete_range", request, soon(), write=False)
-
-
-def counted(backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list to which each call of a back end adds the name of its method."""
-    calls: list[str] = []
-    call = backend._connection.call
-
-    def counting(method: Any, *args: Any, **more: Any) -> Any:
-        calls.append(method)
-        return call(method, *args, **more)
-
-    monkeypatch.setattr(backend._connection, "call", counting)
-    return calls
+    with other_client(parse_url(url).hosts[0]) as other:
+        other.delete(backend.session.take(backend.session.number, soon()).key)
 
 
 @pytest.mark.parametrize(
@@ -90,18 +80,18 @@ def counted(backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ids=repr,
 )
 def test_no_put_detaches_a_key_from_its_lease(
-    backend: EtcdBackend, other: EtcdBackend, change: Any
+    backend: EtcdBackend, other: EtcdBackend, change: Any, url: str
 ) -> None:
     """Whoever puts, and with whatever flag: the value changes, and its session stays the same."""
     write(backend, Put("/e", b"1", ephemeral=True), Put("/plain", b""))
-    lease = lease_of(backend, "/e")
+    lease = lease_of(url, "/e")
     assert backend.session.owns(lease)
     (answer,) = write(other, change)
     stat = answer if isinstance(answer, Stat) else next(filter(None, answer))
     assert (stat.version, stat.ephemeral, stat.owned) == (1, True, False)
-    assert lease_of(other, "/e") == lease
+    assert lease_of(url, "/e") == lease
     (found,) = backend.read([Get("/e")], soon())
-    assert found.stat == stat._replace(owned=True)
+    assert found.stat == (*stat[:-1], True)
 
 
 def test_neighbours_of_a_put_that_meets_an_ephemeral_value_are_not_affected(
@@ -126,7 +116,7 @@ def test_a_put_over_an_ephemeral_value_needs_a_second_request_only_once(
     with opened(url) as backend:
         write(backend, Put("/e", b"", ephemeral=True))
         write(backend, Put("/e", b""))
-        calls = counted(backend, monkeypatch)
+        calls = calls_to_etcd(monkeypatch)
         for _ in range(3):
             (stat,) = write(backend, Put("/e", b""))
             assert stat.ephemeral
@@ -146,7 +136,7 @@ def test_without_sessions_a_batch_is_one_transaction(
     """The guard costs no request; a session that appears costs the next batch one, once."""
     with opened(url) as backend, opened(url) as other:
         write(backend, Put("/a", b""))
-        calls = counted(backend, monkeypatch)
+        calls = calls_to_etcd(monkeypatch)
         write(backend, Put("/a", b"", 0), Put("/b", b"", ABSENT), Put("/d", b""), Delete("/c"))
         assert calls == ["txn"]
         write(other, Put("/e", b"", ephemeral=True))
@@ -161,11 +151,11 @@ def test_without_sessions_a_batch_is_one_transaction(
 
 
 def test_an_ended_session_costs_only_its_own_values(
-    backend: EtcdBackend, other: EtcdBackend
+    backend: EtcdBackend, other: EtcdBackend, url: str
 ) -> None:
     """A value to be created in it gets SessionLostError; the rest of the batch takes effect."""
     write(backend, Put("/e", b"", ephemeral=True))
-    revoke(backend)
+    revoke(backend, url)
     mine = [Put("/e", b"", ephemeral=True), Put("/s/n-", b"", ephemeral=True, sequential=True)]
     both = Transaction([Put("/t", b""), Put("/f", b"", ephemeral=True)])
     answers = write(
@@ -184,13 +174,13 @@ def test_an_ended_session_costs_only_its_own_values(
 
 
 def test_an_ended_session_is_found_out_without_a_refused_request(
-    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch, connection: EtcdConnection, url: str
 ) -> None:
     """Conditions keep its values out, so that no batch is refused and sent in halves."""
     write(backend, Put("/e", b"", ephemeral=True))
-    revoke(backend)
+    revoke(backend, url)
     refused: list[EtcdRefusedError] = []
-    call = backend._connection.call
+    call = connection.call
 
     def watched(method: Any, *args: Any, **more: Any) -> Any:
         try:
@@ -199,7 +189,7 @@ def test_an_ended_session_is_found_out_without_a_refused_request(
             refused.append(error)
             raise
 
-    monkeypatch.setattr(backend._connection, "call", watched)
+    monkeypatch.setattr(connection, "call", watched)
     answers = write(
         backend,
         in_first(Put("/s/n-", b"", ephemeral=True, sequential=True)),
@@ -217,7 +207,7 @@ def creations(prefix: str) -> list[Any]:
 
 
 def test_a_refused_lease_that_stands_is_an_error(
-    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+    backend: EtcdBackend, connection: EtcdConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client does not send such a write again and again."""
 
@@ -225,7 +215,7 @@ def test_a_refused_lease_that_stands_is_an_error(
         raise EtcdRefusedError(MetadataStoreError("no such lease"), Reason.LEASE_GONE)
 
     write(backend, Put("/e", b"", ephemeral=True))
-    line = Line(backend, monkeypatch)
+    line = Line(connection, monkeypatch)
     line.script.append(no_lease)
     (error,) = write(backend, Put("/f", b"", ephemeral=True))
     assert type(error) is MetadataStoreError
@@ -239,14 +229,14 @@ def test_ephemeral_creations_share_their_conditions(
     """Many are one request; a refused one costs those of its group a second one, and no more."""
     with opened(url) as backend:
         write(backend, Put("/e", b"", ephemeral=True), Put("/r/40", b""))
-        calls = counted(backend, monkeypatch)
+        calls = calls_to_etcd(monkeypatch)
         answers = write(backend, *creations("/a"))
         assert [stat[0:2] for stat in answers] == [(f"/a/{n}", 0) for n in range(70)]
         assert {(stat.ephemeral, stat.owned) for stat in answers} == {(True, True)}
         answers = write(backend, *creations("/r"))
         assert kinds(answers) == [Stat] * 40 + [BadVersionError] + [Stat] * 29
         assert calls == ["txn"] * 3
-        assert lease_of(backend, "/a/69") == lease_of(backend, "/r/0") == lease_of(backend, "/e")
+        assert lease_of(url, "/a/69") == lease_of(url, "/r/0") == lease_of(url, "/e")
         found = backend.read([Get(f"/r/{n}") for n in range(70)], soon())
         assert [n for n, value in enumerate(found) if not value.stat.ephemeral] == [40]
 
@@ -268,13 +258,13 @@ def test_conditional_puts_share_their_conditions_beside_sessions(
     with opened(url) as backend, opened(url) as other:
         write(other, Put("/a/40", b"1", ephemeral=True), Put("/owner", b""))
         write(backend, *[Put(f"/a/{n}", b"1") for n in range(70) if n != 40])
-        calls = counted(backend, monkeypatch)
+        calls = calls_to_etcd(monkeypatch)
         for version in range(3):
             found = stats(write(backend, *updates(version)))
             assert [stat.version for stat in found] == [version + 1] * 70
             assert [stat.path for stat in found if stat.ephemeral] == ["/a/40"]
             assert calls == ["txn"] * (2 + version)  # the first time, the group of /a/40 goes twice
-        assert lease_of(backend, "/a/40") != 0
+        assert lease_of(url, "/a/40") != 0
         answers = write(backend, *updates(3)[:30], *updates(7)[30:50], *updates(3)[50:])
         assert kinds(answers).count(TransactionRefusedError if fenced else BadVersionError) == 20
         found = backend.read([Get(f"/a/{n}") for n in range(70)], soon())
@@ -309,11 +299,11 @@ def test_ephemeral_creations_that_are_sequential_have_their_own_numbers(
 
 
 def test_an_ended_session_ends_all_creations_that_share_their_conditions(
-    backend: EtcdBackend, other: EtcdBackend
+    backend: EtcdBackend, other: EtcdBackend, url: str
 ) -> None:
     """None of them is created, neither in the ended session nor in the next one."""
     write(backend, Put("/e", b"", ephemeral=True))
-    revoke(backend)
+    revoke(backend, url)
     answers = write(backend, *creations("/a"), Put("/plain", b""))
     assert kinds(answers) == [SessionLostError] * 70 + [Stat]
     assert other.read([Get(f"/a/{n}") for n in range(70)], soon()) == [None] * 70
@@ -333,10 +323,12 @@ def test_lost_answers_of_ephemeral_creations_that_share_their_conditions_are_set
     assert len({stat.revision for stat in answers[1:]}) == 2
 
 
-def test_a_put_of_an_earlier_session_never_lands_in_the_next(backend: EtcdBackend) -> None:
+def test_a_put_of_an_earlier_session_never_lands_in_the_next(
+    backend: EtcdBackend, url: str
+) -> None:
     """The number of the session at the call decides, also if the new session exists already."""
     write(backend, Put("/e", b"", ephemeral=True))
-    revoke(backend)
+    revoke(backend, url)
     write(backend, in_first(Put("/x", b"", ephemeral=True)))  # finds out
     assert kinds(write(backend, Put("/y", b"", ephemeral=True))) == [Stat]
     answers = write(backend, in_first(Put("/late", b"", ephemeral=True)), Put("/a", b""))
@@ -346,11 +338,11 @@ def test_a_put_of_an_earlier_session_never_lands_in_the_next(backend: EtcdBacken
 
 
 def test_a_session_key_that_somebody_has_removed_comes_back(
-    backend: EtcdBackend, other: EtcdBackend
+    backend: EtcdBackend, other: EtcdBackend, url: str
 ) -> None:
     """As long as the lease exists, the session does."""
     write(backend, Put("/e", b"", ephemeral=True))
-    remove_session_key(backend)
+    remove_session_key(backend, url)
     answers = write(
         backend,
         Put("/f", b"", ephemeral=True),
@@ -359,15 +351,15 @@ def test_a_session_key_that_somebody_has_removed_comes_back(
     )
     assert kinds(answers) == [Stat] * 3
     assert answers[0].owned
-    assert lease_of(other, "/f") == lease_of(other, "/e")
+    assert lease_of(url, "/f") == lease_of(url, "/e")
 
 
 def test_the_session_s_lease_is_not_mistaken_for_that_of_the_write_ids(
-    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     """Should etcd refuse a batch for the session's lease, the neighbours are sent without it."""
     write(backend, Put("/e", b"", ephemeral=True))
-    revoke(backend)
+    revoke(backend, url)
     # Nothing else brings this about: without the condition, the put itself is refused.
     for module in (plan, groups):
         monkeypatch.setattr(module, "session_exists", lambda _terms: b"")
@@ -410,11 +402,11 @@ def test_lost_answers_of_ephemeral_puts_are_settled(
 
 @pytest.mark.parametrize("first", ["lost", "executed"])
 def test_an_ephemeral_create_settles_as_one(
-    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch, first: str
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch, first: str, connection: EtcdConnection
 ) -> None:
     """Whether its request or its answer was lost: it happens once, and a late copy does nothing."""
     write(backend, Put("/there", b"", ephemeral=True))
-    line = Line(backend, monkeypatch)
+    line = Line(connection, monkeypatch)
     line.script.append(first)
     answers = write(
         backend,
@@ -430,12 +422,12 @@ def test_an_ephemeral_create_settles_as_one(
 
 
 def test_a_session_that_ends_before_a_lost_write_is_settled_takes_it_along(
-    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch, connection: EtcdConnection, url: str
 ) -> None:
     """If the request was lost and then its session, the write is SessionLostError."""
     write(backend, Put("/there", b"", ephemeral=True))
-    line = Line(backend, monkeypatch)
-    line.script.extend(["lost", lambda: revoke(backend)])
+    line = Line(connection, monkeypatch)
+    line.script.extend(["lost", lambda: revoke(backend, url)])
     answers = write(backend, in_first(Put("/e", b"", ephemeral=True)), Put("/a", b""))
     assert kinds(answers) == [SessionLostError, Stat]
     line.deliver()
@@ -470,14 +462,14 @@ def test_a_lease_that_the_guard_does_not_show_is_kept(etcd_server: EtcdServer) -
         opened(etcd_server.url + place, flat_only=False) as inner,
     ):
         write(inner, Put("/e", b"1", ephemeral=True))
-        lease = lease_of(inner, "/e")
+        lease = lease_of(etcd_server.url + place, "/e")
         (stat,) = write(outer, Put(f"{place}/e", b"2"))
         assert (stat.version, stat.ephemeral, stat.owned) == (2, True, False)  # bound again: + 1
-        assert lease_of(inner, "/e") == lease
+        assert lease_of(etcd_server.url + place, "/e") == lease
         # Now the client minds leases.
         answers = write(outer, Put(f"{place}/e", b"3"), Put("/beside" + place, b""))
         assert [answer.version for answer in answers] == [3, 0]
-        assert lease_of(inner, "/e") == lease
+        assert lease_of(etcd_server.url + place, "/e") == lease
     with opened(etcd_server.url, flat_only=False) as outer:
         assert outer.read([Get(f"{place}/e")], soon()) == [None]
 
@@ -488,17 +480,23 @@ def test_a_put_over_a_lease_that_ends_meanwhile_goes_with_it(
     """If the lease has ended before the key is bound to it again, the key is removed."""
     place = f"/{uuid.uuid4().hex}"
     with (
-        opened(etcd_server.url, flat_only=False) as outer,
+        recorded(etcd_server.url, flat_only=False) as (outer, connection),
         opened(etcd_server.url + place, flat_only=False) as inner,
     ):
         write(inner, Put("/e", b"1", ephemeral=True))
-        attach = outer._writer._attached
+        write(outer, Put(f"{place}/before", b""))
+        call = connection.call
+        puts: list[Any] = []
 
-        def late(*args: Any) -> Any:
-            revoke(inner)
-            return attach(*args)
+        def late(method: Any, *args: Any, **more: Any) -> Any:
+            if more["write"]:
+                puts.append(args)
+            elif method == "txn" and puts:  # to bind it again
+                revoke(inner, etcd_server.url)
+                puts.clear()
+            return call(method, *args, **more)
 
-        monkeypatch.setattr(outer._writer, "_attached", late)
+        monkeypatch.setattr(connection, "call", late)
         (stat,) = write(outer, Put(f"{place}/e", b"2"))
         assert stat.ephemeral
         assert outer.read([Get(f"{place}/e")], soon()) == [None]

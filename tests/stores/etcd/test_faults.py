@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,14 +26,16 @@ from batchkeeper.ops import (
     StoreUnavailableError,
 )
 from batchkeeper.stores import ConnectOptions, connect
+from batchkeeper.stores.etcd import connection as connection_module
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.errors import Reason
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 from batchkeeper.testing.servers import EtcdServer
 
-from ...waiting import PATIENCE, soon
+from ...proxy import Proxy
+from ...waiting import PATIENCE, soon, until
+from .opening import recorded, without_write_ids
 
 
 @contextmanager
@@ -44,27 +45,9 @@ def under_way(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
         yield [pool.submit(call) for call in calls]
 
 
-def without_write_ids(backend: Any) -> None:
-    """Make a client as if it were not permitted to write write ids: it cannot settle anything."""
-    backend._write_ids.permitted = False
-
-
-def sent(monkeypatch: pytest.MonkeyPatch, backend: Any) -> threading.Semaphore:
-    """Return a semaphore that is released when a transaction has been handed to gRPC."""
-    released = threading.Semaphore(0)
-    link = backend._connection.open(soon())
-
-    class Announcing:
-        nesting, metadata, address = link.nesting, link.metadata, link.address
-
-        @staticmethod
-        def txn(*args: Any, **more: Any) -> Any:
-            future = link.txn.future(*args, **more)
-            released.release()
-            return future.result()
-
-    monkeypatch.setattr(backend._connection, "_link", Announcing)
-    return released
+def await_request(line: Proxy, path: bytes) -> None:
+    """Wait until a request with a path has come to a line, whether or not it goes on."""
+    until(lambda: any(path in sent for sent in list(line.sent)))
 
 
 # --- nobody there
@@ -94,7 +77,7 @@ def test_a_member_without_a_quorum_is_unavailable(own_etcd: Callable[..., EtcdSe
     """Opening ends within the timeout with the address, even if the member reports its status."""
     server = own_etcd()
     with closing(EtcdConnection([server.address], Credentials())) as connection:
-        stub = grpc_stubs.ClusterStub(connection._members[0].channel)
+        stub = grpc_stubs.ClusterStub(grpc.insecure_channel(server.address))
         # A second member that never comes: from now on the first can agree on nothing.
         stub.MemberAdd(messages.MemberAddRequest(peerURLs=["http://127.0.0.1:1"]))
         connection.open(soon())
@@ -125,8 +108,8 @@ def test_a_member_that_fails_is_tried_last(own_etcd: Callable[..., EtcdServer]) 
         for _ in range(4):
             link = connection.open(soon())
             used.append(link.address)
-            connection._lost(link, Reason.OTHER, "no leader")
-            connection._lost(link, Reason.OTHER, "said twice")
+            connection.broken(link, None, 0, soon(), said="no leader")
+            connection.broken(link, None, 0, soon(), said="said twice")
         assert used == addresses * 2
 
 
@@ -161,13 +144,11 @@ def test_a_learner_is_passed_over(etcd_server: EtcdServer, code: StatusCode) -> 
     """If a member reports its status but serves nothing else, other members are asked."""
     with useless_member(code, "etcdserver: rpc not supported for learner") as (learner, _):
         url = f"etcd://{learner},{etcd_server.address}/{uuid.uuid4().hex}"
-        with closing(connect(url, ConnectOptions(PATIENCE))) as backend:
-            connection = backend._connection
+        with recorded(url) as (backend, connection):
             for _ in range(2):
                 assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
                 link = connection.open(soon())
-                connection._lost(link, Reason.OTHER, "back to the learner")
-            assert backend._write_ids.permitted
+                connection.broken(link, None, 0, soon(), said="back to the learner")
 
 
 def test_logins_that_fail_for_now_are_tried_after_growing_pauses() -> None:
@@ -233,14 +214,16 @@ def test_a_write_without_a_connection_is_sent_when_there_is_one(
 
 
 def test_a_server_that_is_gone_is_reported_once(
-    own_etcd: Callable[..., EtcdServer], caplog: pytest.LogCaptureFixture
+    own_etcd: Callable[..., EtcdServer],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Any number of attempts to connect causes one warning, and one message of the return."""
     server = own_etcd()
     with closing(connect(server.url, ConnectOptions())) as backend:
         caplog.set_level(logging.INFO)
         assert isinstance(backend, EtcdBackend)
-        backend._connection._found -= 60  # as if it had lasted
+        monkeypatch.setattr(connection_module, "_WORTH_LOGGING", 0)
         server.stop()
         for _ in range(3):
             with pytest.raises(StoreUnavailableError):
@@ -252,16 +235,16 @@ def test_a_server_that_is_gone_is_reported_once(
 
 
 def test_a_write_that_a_kill_catches_is_indeterminate(
-    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+    own_etcd: Callable[..., EtcdServer], proxy: Callable[[str], Proxy]
 ) -> None:
     """A write without a write id is not sent again, and its outcome is unknown."""
     server = own_etcd()
-    with closing(connect(server.url, ConnectOptions())) as backend:
-        without_write_ids(backend)
-        released = sent(monkeypatch, backend)
+    line = proxy(server.address)
+    with recorded(f"etcd://{line.address}") as (backend, connection):
+        without_write_ids(connection)
         server.pause()
         with under_way(lambda: backend.write([Put("/a", b""), Put("/b", b"")], soon())) as (call,):
-            assert released.acquire(timeout=PATIENCE)
+            await_request(line, b"/a")
             server.kill()
             error = call.exception(PATIENCE)
         assert type(error) is IndeterminateError
@@ -271,15 +254,15 @@ def test_a_write_that_a_kill_catches_is_indeterminate(
 
 
 def test_a_read_that_a_kill_catches_is_repeated(
-    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+    own_etcd: Callable[..., EtcdServer], proxy: Callable[[str], Proxy]
 ) -> None:
     """The caller of a read notices only the delay."""
     server = own_etcd()
-    with closing(connect(server.url, ConnectOptions())) as backend:
-        released = sent(monkeypatch, backend)
+    line = proxy(server.address)
+    with closing(connect(f"etcd://{line.address}", ConnectOptions())) as backend:
         server.pause()
         with under_way(lambda: backend.read([Exists("/a")], soon())) as (call,):
-            assert released.acquire(timeout=PATIENCE)
+            await_request(line, b"/a")
             server.restart()
             assert call.result(PATIENCE) == [False]
 
@@ -292,13 +275,14 @@ def test_a_call_with_little_time_says_nothing_against_the_member(
 ) -> None:
     """One caller's short deadline does not make all callers give up a member."""
     server = own_etcd()
-    with closing(connect(server.url, ConnectOptions())) as backend:
-        without_write_ids(backend)
-        link = backend._connection.open(soon())
+    with recorded(server.url) as (backend, connection):
+        without_write_ids(connection)
+        link = connection.open(soon())
         server.pause()
         with pytest.raises(IndeterminateError):
             backend.write([Put("/a", b"")], soon(1.0))
-        assert backend._connection._link is link
+        assert connection.in_use
+        assert connection.open(soon()) is link
 
 
 def test_a_server_that_stands_still_past_the_deadline(
@@ -308,8 +292,8 @@ def test_a_server_that_stands_still_past_the_deadline(
     # The calls below then have time enough to say something against the member.
     monkeypatch.setattr("batchkeeper.stores.etcd.connection._GREETING", 0.1)
     server = own_etcd()
-    with closing(connect(server.url, ConnectOptions())) as backend:
-        without_write_ids(backend)
+    with recorded(server.url) as (backend, connection):
+        without_write_ids(connection)
         server.pause()
         with pytest.raises(IndeterminateError):
             backend.write([Put("/a", b"")], soon(1.0))
@@ -324,20 +308,20 @@ def test_a_server_that_stands_still_past_the_deadline(
 
 
 def test_close_ends_what_is_under_way(
-    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+    own_etcd: Callable[..., EtcdServer], proxy: Callable[[str], Proxy]
 ) -> None:
     """A sent write is indeterminate, a read says that the store is closed."""
     server = own_etcd()
-    backend = connect(server.url, ConnectOptions())
+    line = proxy(server.address)
+    backend = connect(f"etcd://{line.address}", ConnectOptions())
     backend.write([Put("/a", b"")], soon())
-    released = sent(monkeypatch, backend)
     server.pause()
-    write, read = Put("/a", b""), Get("/a")
+    write, read = Put("/sent", b""), Get("/asked")
     with under_way(
         lambda: backend.write([write], soon()), lambda: backend.read([read], soon())
     ) as calls:
-        for _ in calls:
-            assert released.acquire(timeout=PATIENCE)
+        for path in (b"/sent", b"/asked"):
+            await_request(line, path)
         backend.close()
         errors = [call.exception(PATIENCE) for call in calls]
     assert [type(error) for error in errors] == [IndeterminateError, StoreClosedError]
@@ -365,20 +349,14 @@ def test_an_answer_that_cannot_be_read_is_a_lost_one(
     prefix = f"/garbled-{uuid.uuid4().hex}"
     with closing(EtcdBackend(connection, prefix, soon(), flat_only=flat_only)) as backend:
         assert backend.write([Put("/a", b"0")], soon())[0].version == 0
-        link = connection.open(soon())
         answers = iter([garbled])
+        call = connection.call
 
-        class Garbling:
-            nesting, metadata = link.nesting, link.metadata
-            address, version = link.address, link.version
-            range, grant, revoke = link.range, link.grant, link.revoke
+        def garble(method: Any, *args: Any, **more: Any) -> Any:
+            answer = call(method, *args, **more)
+            return next(answers, answer) if method == "txn" else answer
 
-            @staticmethod
-            def txn(*args: Any, **more: Any) -> Any:
-                answer = link.txn(*args, **more)
-                return next(answers, answer)
-
-        monkeypatch.setattr(connection, "_link", Garbling)
+        monkeypatch.setattr(connection, "call", garble)
         try:
             (outcome,) = backend.write([Put("/a", b"1", 0)], soon())
         except IndeterminateError as unknown:

@@ -27,6 +27,7 @@ from batchkeeper.ops import (
     ValueTooLargeError,
 )
 from batchkeeper.stores import RequestRefusedError
+from batchkeeper.stores.etcd import backend as backend_module
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.estimates import (
@@ -39,7 +40,7 @@ from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import soon
 from ..calls import kinds
-from .opening import opened
+from .opening import opened, recorded, without_write_ids
 
 SMALL = ("--max-request-bytes", "16384")
 
@@ -225,6 +226,11 @@ def test_a_server_that_comes_back_with_less_is_asked_for_less(
         assert backend.limits.read_ops == 16
 
 
+def as_after_many_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let back ends that are opened from now on expect small values."""
+    monkeypatch.setattr(backend_module, "AnswerBytes", lambda: AnswerBytes(1_000))
+
+
 def test_large_values_are_read_a_few_at_a_time(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,7 +266,8 @@ def test_an_answer_too_large_to_be_taken_in_is_asked_for_in_parts(
     with opened(server.url) as backend:
         for number in range(64):
             backend.write([Put(f"/large/{number}", bytes(2**20))], soon())
-        backend._read_values.values = 1_000  # as after many small ones
+    as_after_many_small_ones(monkeypatch)
+    with opened(server.url) as backend:
         seen = refusals(monkeypatch)
         for _ in range(2):
             answers = backend.read([Get(f"/large/{number}") for number in range(64)], soon())
@@ -271,29 +278,31 @@ def test_an_answer_too_large_to_be_taken_in_is_asked_for_in_parts(
 
 @pytest.mark.parametrize("flat_only", [False, True], ids=["nested", "flat"])
 def test_writes_over_large_values_end_with_their_results(
-    own_etcd: Callable[..., EtcdServer], flat_only: bool
+    own_etcd: Callable[..., EtcdServer], flat_only: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An answer with old values that is too large to receive does not hide the outcomes."""
     server = own_etcd()
     with opened(server.url, flat_only=flat_only) as backend:
         for number in range(48):
             backend.write([Put(f"/{number}", bytes(2**20))], soon())
-        backend._overwritten.values = 1_000  # as after many small ones
+    as_after_many_small_ones(monkeypatch)
+    with opened(server.url, flat_only=flat_only) as backend:
         answers = backend.write([Put(f"/{number}", b"") for number in range(48)], soon())
         assert [answer.version for answer in answers] == [1] * 48
         assert backend.tally.counts()["settled"] == 1
 
 
 def test_an_answer_that_is_lost_for_its_size_claims_no_more_than_is_known(
-    own_etcd: Callable[..., EtcdServer],
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a write id: what was sent may have been applied, plain puts among it."""
     server = own_etcd()
     with opened(server.url) as backend:
         for number in range(40):
             backend.write([Put(f"/{number}", bytes(2**20))], soon())
-        backend._overwritten.values = 1_000  # as after many small ones
-        backend._write_ids.permitted = False
+    as_after_many_small_ones(monkeypatch)
+    with recorded(server.url) as (backend, connection):
+        without_write_ids(connection)
         plain = [Put(f"/{number}", b"") for number in range(39)]
         answers = backend.write([*plain, Put("/39", b"", ABSENT)], soon())
         assert kinds(answers) == [IndeterminateError] * 40

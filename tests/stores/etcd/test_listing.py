@@ -5,11 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import batchkeeper.stores.etcd.listing as module
 from batchkeeper.stores.etcd.listing import Listing
 
 
@@ -20,9 +18,9 @@ class Keys:
         self.keys = sorted(keys)
         self.pages = self.read = self.counted = 0
 
-    def names_below(self, below: bytes, limit: int = 64) -> list[str]:
+    def names_below(self, below: bytes, limit: int = 64, **sizes: int) -> list[str]:
         """List with pages, the first one of ``limit`` keys."""
-        listing = Listing(below, below[:-1] + b"0", limit)
+        listing = Listing(below, below[:-1] + b"0", limit, **sizes)
         while not listing.done:
             assert below <= listing.start < listing.end <= below[:-1] + b"0"
             first = bisect_left(self.keys, listing.start)
@@ -51,21 +49,16 @@ parts = st.text("ab-.0/é日", max_size=4)
 )
 def test_every_name_is_found(keys: set[str], smallest: int, many: int) -> None:
     """With pages of any size, even ended early, no name is lost or repeated."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_SMALLEST", smallest)
-        patch.setattr(module, "_MANY", many)
-        store = Keys(f"/r/{key}".encode() for key in keys)
-        assert store.names_below(b"/r/", limit=smallest) == store.plain_names_below(b"/r/")
+    store = Keys(f"/r/{key}".encode() for key in keys)
+    names = store.names_below(b"/r/", limit=smallest, smallest=smallest, many=many)
+    assert names == store.plain_names_below(b"/r/")
 
 
 @given(st.sets(st.binary(max_size=3).map(b"/r/".__add__), max_size=40), st.integers(0, 3))
 def test_keys_of_other_clients_do_no_harm(keys: set[bytes], many: int) -> None:
     """Keys that are not UTF-8, or with empty parts, are left out and end no listing early."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_SMALLEST", 1)
-        patch.setattr(module, "_MANY", many)
-        store = Keys({*keys, b"/r/zz"})
-        names = store.names_below(b"/r/", limit=1)
+    store = Keys({*keys, b"/r/zz"})
+    names = store.names_below(b"/r/", limit=1, smallest=1, many=many)
     assert "zz" in names
     assert "" not in names
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
+from urllib.request import urlopen
 
+import grpc
 import pytest
 
 from batchkeeper.ops import (
@@ -28,13 +31,13 @@ from batchkeeper.ops import (
 from batchkeeper.stores import Backend, ConnectOptions, RequestRefusedError, connect
 from batchkeeper.stores.etcd import connection as connection_module
 from batchkeeper.stores.etcd import members, write_ids
+from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection, FlatOnlyError
-from batchkeeper.stores.etcd.errors import Reason
 from batchkeeper.stores.etcd.members import Credentials, checks_nested_permissions
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 from batchkeeper.testing.servers import EtcdServer
 
-from ...waiting import PATIENCE, soon
+from ...waiting import PATIENCE, soon, until
 from ..secured import LIMITED, ROOT, TlsEtcd, secured
 from .test_faults import under_way
 
@@ -47,6 +50,12 @@ def secured_etcd(own_etcd: Callable[..., EtcdServer]) -> EtcdServer:
     server = own_etcd()
     secured(server)
     return server
+
+
+def version_of(server: EtcdServer) -> str:
+    """Return the version that a server shows everyone."""
+    with urlopen(f"http://{server.address}/version") as answer:
+        return str(json.load(answer)["etcdserver"])
 
 
 def outcomes(backend: Backend, operations: list[Any]) -> list[Any]:
@@ -113,15 +122,14 @@ def test_a_refused_login_is_not_tried_for_each_call(
 ) -> None:
     """A login costs etcd a tenth of a second; calls meanwhile end with the same refusal."""
     logins = []
-    log_in = members._log_in
 
-    def counted(*args: Any) -> Any:
-        logins.append(args)
-        return log_in(*args)
+    class Counted(Credentials):
+        def request(self) -> Any:
+            logins.append(1)
+            return super().request()
 
-    monkeypatch.setattr(members, "_log_in", counted)
     monkeypatch.setattr(connection_module, "_LOGIN_PAUSE", 600)
-    wrong = Credentials(username="limited", password="wrong")
+    wrong = Counted(username="limited", password="wrong")
     with closing(EtcdConnection([secured_etcd.address], wrong)) as connection:
         errors = []
         for _ in range(5):
@@ -130,10 +138,15 @@ def test_a_refused_login_is_not_tried_for_each_call(
             errors.append(caught.value)
         assert len(logins) == 1
         assert len({id(error) for error in errors}) == 5
-        monkeypatch.setattr(connection, "_refused_until", 0.0)
+    monkeypatch.undo()
+
+    def tried_again() -> bool:
         with pytest.raises(AuthenticationError):
             connection.open(soon())
-        assert len(logins) == 2
+        return len(logins) == 3
+
+    with closing(EtcdConnection([secured_etcd.address], wrong)) as connection:
+        until(tried_again)
 
 
 def test_permissions_hold_for_each_operation(secured_etcd: EtcdServer) -> None:
@@ -188,7 +201,7 @@ def test_without_a_permission_for_write_ids_writes_go_without(
             assert type(call.exception(PATIENCE)) is IndeterminateError
     with closing(EtcdConnection([secured_etcd.address], ROOT)) as connection:
         link = connection.open(soon())
-        stub = grpc_stubs.LeaseStub(connection._members[0].channel)
+        stub = grpc_stubs.LeaseStub(grpc.insecure_channel(link.address))
         found = stub.LeaseLeases(messages.LeaseLeasesRequest(), metadata=link.metadata)
         assert list(found.leases) == []
 
@@ -259,12 +272,12 @@ def test_write_ids_are_asked_for_again_where_permissions_may_have_changed(
         closing(connect(f"etcd://{line.address}", LIMITED)) as backend,
         closing(EtcdConnection([server.address], ROOT)) as connection,
     ):
-        stub = grpc_stubs.AuthStub(connection._members[0].channel)
+        stub = grpc_stubs.AuthStub(grpc.insecure_channel(server.address))
 
         def change(method: Any, request: Any) -> None:
             link = connection.open(soon())
             method(request, metadata=link.metadata)
-            connection._lost(link, Reason.OTHER, "logged in before the change")
+            connection.broken(link, None, 0, soon(), said="logged in before the change")
 
         backend.write([Put("/ok/a", b"")], soon())
         permission = messages.AuthRoleGrantPermissionRequest(name="some")
@@ -314,7 +327,7 @@ def test_a_login_that_is_taken_back_ends_calls(secured_etcd: EtcdServer) -> None
     with closing(connect(secured_etcd.url, LIMITED)) as backend:
         with closing(EtcdConnection([secured_etcd.address], ROOT)) as connection:
             link = connection.open(soon())
-            stub = grpc_stubs.AuthStub(connection._members[0].channel)
+            stub = grpc_stubs.AuthStub(grpc.insecure_channel(link.address))
             change = messages.AuthUserChangePasswordRequest(name="limited", password="other")
             stub.UserChangePassword(change, metadata=link.metadata)
         for call, operation in ((backend.write, Put("/ok/a", b"")), (backend.read, Get("/ok/a"))):
@@ -367,7 +380,7 @@ def test_an_etcd_that_may_nest_with_a_login_checks_what_is_nested(
             with closing(connect(secured_etcd.url, LIMITED)) as backend:
                 nested = backend.limits.write_ops > 127
                 answers = outcomes(backend, forbidden)
-                version = backend._connection.open(soon()).version
+                version = version_of(secured_etcd)
         if trusting and not checks_nested_permissions(version):
             continue  # This one is not to be trusted, and may let through what it likes.
         assert nested is checks_nested_permissions(version)
@@ -381,9 +394,9 @@ def test_the_version_is_asked_for_in_another_way_where_status_is_refused(
 
     Where neither works, batches are flat, and everything else works.
     """
-    with closing(connect(secured_etcd.url, LIMITED)) as backend:
-        version = backend._connection.open(soon()).version
-    assert version == members._version_over_http(secured_etcd.address, ROOT, PATIENCE)
+    limited = Credentials(username="limited", password="limited's")
+    with closing(EtcdConnection([secured_etcd.address], limited)) as connection:
+        assert connection.open(soon()).version == version_of(secured_etcd)
     monkeypatch.setattr(members, "_version_of", lambda *_: None)
     with closing(connect(f"{secured_etcd.url}/ok", LIMITED)) as backend:
         assert backend.limits.write_ops == 127
@@ -394,12 +407,15 @@ def test_a_nested_request_never_goes_to_a_member_that_would_not_check_it(
     secured_etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failover to an older member, batches are flat."""
-    monkeypatch.setattr(members, "checks_nested_permissions", lambda _: False)
-    with closing(connect(secured_etcd.url, LIMITED)) as backend:
+    monkeypatch.setattr(members, "checks_nested_permissions", lambda _: True)
+    limited = Credentials(username="limited", password="limited's")
+    connection = EtcdConnection([secured_etcd.address], limited)
+    with closing(EtcdBackend(connection, "", soon(), flat_only=False)) as backend:
+        assert backend.limits.write_ops > 127
+        monkeypatch.setattr(members, "checks_nested_permissions", lambda _: False)
+        connection.broken(connection.open(soon()), None, 0, soon(), said="another member")
         with pytest.raises(FlatOnlyError):
-            backend._connection.call("txn", b"", soon(), write=True, nested=True)
-        # As if the first member had been a newer one.
-        backend._capacity.group = 32
+            connection.call("txn", b"", soon(), write=True, nested=True)
         refused = backend.write([Put("/no/x", b"", -1)], soon())
         assert type(refused[0]) is AuthenticationError
         assert backend.limits.write_ops == 127
@@ -457,8 +473,7 @@ def test_a_certificate_is_a_login(asking_etcd: TlsEtcd) -> None:
     """A certificate's common name is the user; batches nest only if etcd checks the nested part."""
     url = asking_etcd.tls_url("limited", "trusted")
     with closing(connect(url, LATER)) as backend:
-        version = backend._connection.open(soon()).version
-        assert version is not None
+        version = version_of(asking_etcd)
         assert backend.limits.write_ops == (1024 if checks_nested_permissions(version) else 127)
         answers = outcomes(backend, [Put("/ok/a", b""), Put("/no/x", b"")])
         refused = AuthenticationError if asking_etcd.secured else Stat

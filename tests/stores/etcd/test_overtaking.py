@@ -92,16 +92,16 @@ def test_the_member_is_blamed_and_not_the_deadline(lines: tuple[Proxy, Proxy]) -
     """A write with little time left proves nothing against a member; an overdue one does."""
     addresses = [line.address for line in lines]
     with closing(EtcdConnection(addresses, Credentials())) as connection:
-        first = connection.open(soon())
+        connection.open(soon())
         lines[0].swallows = True
-        for seconds, attempt, reason, link in (
-            (0.2, 0, Reason.OVERDUE, first),
-            (0.8, None, Reason.OVERDUE, first),
-            (60.0, 0, Reason.OVERTAKEN, None),
+        for seconds, attempt, reason, in_use in (
+            (0.2, 0, Reason.OVERDUE, True),
+            (0.8, None, Reason.OVERDUE, True),
+            (60.0, 0, Reason.OVERTAKEN, False),
         ):
             with pytest.raises(UnansweredError) as caught:
                 connection.call("txn", b"", soon(seconds), write=True, attempt=attempt)
-            assert (caught.value.reason, connection._link) == (reason, link)
+            assert (caught.value.reason, connection.in_use) == (reason, in_use)
         assert connection.open(soon()).address == lines[1].address
 
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import batchkeeper.stores.etcd.page_ranges as module
 from batchkeeper.stores.etcd.page_ranges import PageRanges
 
 
@@ -22,10 +21,10 @@ class Keys:
         self.keys = sorted(keys)
         self.pages = self.counted = 0
 
-    def scan(self, start: bytes, stop: bytes, limit: int) -> list[bytes]:
+    def scan(self, start: bytes, stop: bytes, limit: int, **sizes: int) -> list[bytes]:
         """Scan with pages of up to ``limit`` keys, the first ones smaller."""
         found: list[bytes] = []
-        windows = PageRanges(start, stop)
+        windows = PageRanges(start, stop, **sizes)
         size = min(16, limit)
         while not windows.done:
             assert start <= windows.start < windows.end <= stop
@@ -50,25 +49,18 @@ parts = st.text("ab-.0/9zé日", min_size=1, max_size=6)
 )
 def test_every_key_is_found_once_and_in_order(keys: set[str], limit: int, ahead: int) -> None:
     """With pages of any size, and with any guesses, no key is lost or repeated."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "AHEAD", ahead)
-        patch.setattr(module, "_MANY", 2 * ahead)
-        patch.setattr(module, "_FEW", 1 + ahead // 4)
-        store = Keys(f"/r/{key}".encode() for key in keys)
-        assert store.scan(b"/r/", b"/r0", limit) == store.keys
-        below = [key for key in store.keys if b"/r/a" <= key < b"/r/b"]
-        assert store.scan(b"/r/a", b"/r/b", limit) == below
+    sizes = {"ahead": ahead, "few": 1 + ahead // 4}
+    store = Keys(f"/r/{key}".encode() for key in keys)
+    assert store.scan(b"/r/", b"/r0", limit, **sizes) == store.keys
+    below = [key for key in store.keys if b"/r/a" <= key < b"/r/b"]
+    assert store.scan(b"/r/a", b"/r/b", limit, **sizes) == below
 
 
 @given(st.sets(st.binary(min_size=1, max_size=12).map(b"/r/".__add__), max_size=60))
 def test_keys_of_other_clients_are_found_too(keys: set[bytes]) -> None:
     """Keys may contain any bytes, also 0 and 255."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "AHEAD", 3)
-        patch.setattr(module, "_MANY", 6)
-        patch.setattr(module, "_FEW", 1)
-        store = Keys(keys)
-        assert store.scan(b"/r/", b"/r0", 4) == store.keys
+    store = Keys(keys)
+    assert store.scan(b"/r/", b"/r0", 4, ahead=3, few=1) == store.keys
 
 
 def digest(number: int, size: int) -> str:

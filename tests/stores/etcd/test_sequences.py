@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from batchkeeper.ops import ABSENT, Get, GetChildren, Put, Stat, UnsupportedError
+from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd import writer
 from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.protos import messages
 from batchkeeper.testing.servers import EtcdServer
 
@@ -52,7 +54,7 @@ def test_several_parents_in_one_batch_count_for_themselves(backend: EtcdBackend)
 
 
 def test_a_counter_that_others_have_moved_costs_only_its_own(
-    backend: EtcdBackend, other: EtcdBackend
+    backend: EtcdBackend, other: EtcdBackend, flat_only: bool
 ) -> None:
     """The neighbours are applied at once; the children get the numbers that follow."""
     assert numbers(write(backend, child(), child("/r/n-"))) == [0, 0]
@@ -60,7 +62,7 @@ def test_a_counter_that_others_have_moved_costs_only_its_own(
     answers = write(backend, Put("/a", b""), child(), child("/r/n-"), child())
     assert numbers(answers[1:]) == [4, 1, 5]
     assert backend.tally.counts()["conflict"] == 1
-    if backend._capacity.group:
+    if not flat_only:
         first, second = answers[0].revision, answers[1].revision
         assert [stat.revision for stat in answers] == [first, second, first, second]
 
@@ -87,7 +89,10 @@ def test_clients_that_compete_never_share_a_number(url: str, flat_only: bool) ->
 
 
 def test_a_counter_that_moves_during_each_pause_keeps_nobody_out(
-    backend: EtcdBackend, other: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+    backend: EtcdBackend,
+    other: EtcdBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    connection: EtcdConnection,
 ) -> None:
     """After a pause, the number is the present one, not that of before the pause."""
     write(backend, child())
@@ -98,7 +103,7 @@ def test_a_counter_that_moves_during_each_pause_keeps_nobody_out(
         write(other, child())
 
     monkeypatch.setattr(writer, "_AT_ONCE", 0)
-    monkeypatch.setattr(backend._connection, "pause", pause)
+    monkeypatch.setattr(connection, "pause", pause)
     write(other, child())
     assert numbers(write(backend, child(), Put("/a", b""))[:1]) == [3]
     assert pauses == [1]
@@ -129,11 +134,11 @@ def test_what_is_there_is_never_overwritten(backend: EtcdBackend, other: EtcdBac
 
 @pytest.mark.parametrize("first", ["lost", "executed"])
 def test_a_lost_answer_makes_no_second_child(
-    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch, first: str
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch, first: str, connection: EtcdConnection
 ) -> None:
     """Whether the request or its answer was lost, each put has one child, and its own path."""
     write(backend, child())
-    line = Line(backend, monkeypatch)
+    line = Line(connection, monkeypatch)
     line.script.append(first)
     answers = write(backend, child(), Put("/a", b""), child("/r/n-", ephemeral=True))
     line.deliver()
@@ -144,11 +149,14 @@ def test_a_lost_answer_makes_no_second_child(
 
 
 def test_a_lost_request_gets_new_numbers_if_others_came_first(
-    backend: EtcdBackend, other: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+    backend: EtcdBackend,
+    other: EtcdBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    connection: EtcdConnection,
 ) -> None:
     """The copy is refused for its counter, the late original for its write id."""
     write(backend, child())
-    line = Line(backend, monkeypatch)
+    line = Line(connection, monkeypatch)
     line.script.extend(["lost", lambda: write(other, child()) and None])
     (stat,) = write(backend, child())
     line.deliver()
@@ -171,13 +179,15 @@ def test_a_broken_line_in_the_middle_of_batches(
         assert len(names) == 51
 
 
-def test_ten_digits_are_the_limit(backend: EtcdBackend, url: str) -> None:
+def test_ten_digits_are_the_limit(
+    backend: EtcdBackend, url: str, connection: EtcdConnection
+) -> None:
     """After the last suffix comes an error, for that parent alone."""
     write(backend, child())
-    counter = f"{backend._prefix}/.batchkeeper/sequences/q".encode()
+    counter = f"{parse_url(url).prefix()}/.batchkeeper/sequences/q".encode()
     put = messages.PutRequest(key=counter, value=b"%012d" % (10**10 - 2))
     body = messages.TxnRequest(success=[messages.RequestOp(request_put=put)]).SerializeToString()
-    backend._connection.call("txn", body, soon(), write=False)
+    connection.call("txn", body, soon(), write=False)
     assert numbers(write(backend, child())) == [10**10 - 2]
     assert numbers(write(backend, child())) == [10**10 - 1]
     for client in (backend, None):
@@ -188,15 +198,15 @@ def test_ten_digits_are_the_limit(backend: EtcdBackend, url: str) -> None:
 
 
 def test_a_counter_that_another_program_has_written_harms_no_neighbour(
-    backend: EtcdBackend, other: EtcdBackend
+    backend: EtcdBackend, other: EtcdBackend, connection: EtcdConnection, url: str
 ) -> None:
     """Puts with that counter end with an error, whether the client knew it before or reads it."""
     write(backend, child("/g/n-"))
-    key = f"{backend._prefix}/.batchkeeper/sequences/g".encode()
+    key = f"{parse_url(url).prefix()}/.batchkeeper/sequences/g".encode()
     request = messages.TxnRequest()
     put = request.success.add().request_put
     put.key, put.value = key, b"zzz"
-    backend._connection.call("txn", request.SerializeToString(), soon(), write=False)
+    connection.call("txn", request.SerializeToString(), soon(), write=False)
     for client in (backend, other):
         answers = write(client, Put(f"/x/{id(client)}", b""), child("/g/n-"), child())
         assert isinstance(answers[0], Stat)

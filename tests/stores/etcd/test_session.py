@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+import grpc
 import pytest
 
 from batchkeeper.ops import (
@@ -28,10 +29,11 @@ from batchkeeper.ops import (
 from batchkeeper.stores import connect
 from batchkeeper.stores.etcd import backend as backend_module
 from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.errors import EtcdRefusedError
 from batchkeeper.stores.etcd.keep_alives import KeepAlives
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
-from batchkeeper.stores.etcd.session import EtcdSession
+from batchkeeper.stores.session import SessionMachine
 from batchkeeper.testing.servers import EtcdServer
 
 from ...forks import holds_in_a_child
@@ -230,14 +232,14 @@ def test_a_fault_of_our_own_does_not_end_the_session(
     server: EtcdServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An unexpected error is logged, and the keep-alives go on."""
-    heard = EtcdSession._heard
+    renewed = SessionMachine.renewed
 
-    def fail(self: EtcdSession, *args: Any) -> None:
-        monkeypatch.setattr(EtcdSession, "_heard", heard)
+    def fail(self: SessionMachine, *args: Any) -> Any:
+        monkeypatch.setattr(SessionMachine, "renewed", renewed)
         raise ZeroDivisionError("a fault")
 
     with opened(server.url, session_timeout=20) as backend:
-        monkeypatch.setattr(EtcdSession, "_heard", fail)
+        monkeypatch.setattr(SessionMachine, "renewed", fail)
         taken = backend.session.take(1, soon())
         claim = backend.session.valid_until()
         until(lambda: backend.session.valid_until() > claim)
@@ -513,7 +515,7 @@ def test_a_login_that_is_taken_back_suspends_the_session(secured_etcd: EtcdServe
     def change_password(password: str) -> None:
         with other_client(secured_etcd.address, ROOT) as root:
             link = root.connection.open(soon())
-            stub = grpc_stubs.AuthStub(root.connection._members[0].channel)
+            stub = grpc_stubs.AuthStub(grpc.insecure_channel(link.address))
             change = messages.AuthUserChangePasswordRequest(name="limited", password=password)
             stub.UserChangePassword(change, metadata=link.metadata)
 
@@ -591,14 +593,15 @@ def test_a_session_that_comes_too_late_is_revoked(
 ) -> None:
     """A store that is closed while its session is being granted leaves no lease behind."""
     granted = threading.Event()
-    put_key = EtcdSession._put_key
+    call = EtcdConnection.call
 
-    def slowly(self: EtcdSession, *args: Any) -> None:
-        granted.set()
-        time.sleep(0.2)
-        put_key(self, *args)
+    def slowly(self: EtcdConnection, method: Any, request: Any, *args: Any, **more: Any) -> Any:
+        if method == "txn" and b"/sessions/" in request:
+            granted.set()
+            time.sleep(0.2)
+        return call(self, method, request, *args, **more)
 
-    monkeypatch.setattr(EtcdSession, "_put_key", slowly)
+    monkeypatch.setattr(EtcdConnection, "call", slowly)
     monkeypatch.setattr(backend_module, "_LAST_WORDS", PATIENCE)
     with opened(server.url, session_timeout=600) as backend:
         backend.session.listen(print)

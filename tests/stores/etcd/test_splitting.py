@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import batchkeeper.stores.etcd.splitting as module
 from batchkeeper.stores.etcd.splitting import Bucket, cuts
 
 
@@ -38,10 +37,10 @@ class Keys:
         low, high = bisect_left(self.keys, bucket.start), bisect_left(self.keys, bucket.end)
         return self.keys[low : min(high, low + limit)]
 
-    def parts(self, n: int) -> list[int]:
+    def parts(self, n: int, **precision: int) -> list[int]:
         """Return how many keys there are in each part."""
         (bucket,) = self.count([b"/", b"0"])
-        found = cuts(bucket, n, self.count, self.some)
+        found = cuts(bucket, n, self.count, self.some, **precision)
         assert found == sorted(set(found))
         assert set(found) <= set(self.keys[1:])
         edges = [0, *(bisect_left(self.keys, cut) for cut in found), len(self.keys)]
@@ -55,10 +54,7 @@ class Keys:
 )
 def test_parts_are_equal(keys: set[bytes], n: int, few: int) -> None:
     """Parts of any keys differ by one, and there are as many as asked for if there are keys."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_FEW", few)
-        patch.setattr(module, "_TOLERANCE", 0)
-        sizes = Keys(keys).parts(n)
+    sizes = Keys(keys).parts(n, few=few, tolerance=0)
     assert sum(sizes) == len(keys)
     assert len(sizes) == max(1, min(n, len(keys)))
     assert max(sizes) - min(sizes) <= 1

@@ -29,6 +29,7 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import soon
@@ -197,12 +198,12 @@ def test_lost_answers_are_settled(
 
 @pytest.mark.parametrize("first", ["lost", "executed"])
 def test_a_late_copy_changes_nothing(
-    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch, first: str
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch, first: str, connection: EtcdConnection
 ) -> None:
     """Whatever happened to the first attempt, each transaction takes effect once."""
     write(backend, *[Put(path, b"") for path in PATHS])
     backend.session.take(1, soon())
-    line = Line(backend, monkeypatch)
+    line = Line(connection, monkeypatch)
     line.script.append(first)
     answers = backend.write(batch(), soon())
     assert [outcome(answer) for answer in answers] == WANTED

@@ -140,7 +140,7 @@ def test_groups_hold_all_operations_in_order(operations: list[Any], size: int) -
 
 
 FLAT = Terms(PREFIX, lambda _lease: False, nested=False)
-NESTED = FLAT._replace(nested=True)
+NESTED = Terms(PREFIX, lambda _lease: False, nested=True)
 SESSION = SessionLease(7587890123456789, b"/s/.batchkeeper/sessions/1", 1)
 
 
@@ -345,7 +345,7 @@ def test_with_sessions_a_group_of_puts_has_a_guard_for_each(
     operations: list[Any], size: int, lease: int
 ) -> None:
     """Unconditional puts stand together; others mind leases alone; the session has its group."""
-    session = SESSION._replace(lease=lease)
+    session = SessionLease(lease, *SESSION[1:])
     own = Put("/own", b"o", ABSENT, ephemeral=True)
     plan = NestedPlan([*operations, own], NESTED.within(session), size, b"", Counters(""))
     groups = [op.request_txn for op in messages.TxnRequest.FromString(plan.body).success]

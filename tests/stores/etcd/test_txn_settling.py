@@ -29,9 +29,11 @@ from batchkeeper.ops import (
     OperationTimeoutError,
     Put,
     Stat,
+    StoreUnavailableError,
     Transaction,
     TransactionRefusedError,
 )
+from batchkeeper.stores.etcd import write_ids
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection, FlatOnlyError
 from batchkeeper.stores.etcd.errors import EtcdRefusedError, Reason
@@ -42,7 +44,8 @@ from batchkeeper.testing.servers import EtcdServer
 from ...waiting import PATIENCE, soon
 from ..calls import lose_the_answer
 from .line import Line
-from .opening import opened
+from .live import other_client
+from .opening import opened, recorded
 
 
 @pytest.fixture(params=["nested", "flat"])
@@ -145,6 +148,7 @@ def test_in_one_batch_each_refusal_is_recovered_too(
 
     assert [type(answer) for answer in answers] == [
         Stat,
+        StoreUnavailableError,
         BadVersionError,
         BadVersionError,
         BadVersionError,
@@ -254,6 +258,10 @@ def test_write_ids_are_hidden_and_leave_with_the_client(
     assert keys == [f"{prefix}/there".encode()]
 
 
+def never_send() -> None:
+    raise StoreUnavailableError("there is no connection")
+
+
 def refuse() -> None:
     raise EtcdRefusedError(MetadataStoreError("refused"))
 
@@ -274,9 +282,9 @@ def test_a_refusal_is_not_told_while_an_earlier_attempt_is_under_way(
     flat_only: bool,
 ) -> None:
     """If the second attempt conflicts, the late first attempt is not applied."""
-    with opened(f"{own_etcd().url}{prefix}", flat_only=flat_only) as backend:
+    with recorded(f"{own_etcd().url}{prefix}", flat_only=flat_only) as (backend, connection):
         seed(backend)
-        line = Line(backend, monkeypatch)
+        line = Line(connection, monkeypatch)
         line.script.append("lost")
         answers = backend.write([Put("/there", b"x", 2), Put("/new", b"x")], soon())
         assert type(answers[0]) is BadVersionError
@@ -292,10 +300,11 @@ def test_a_refusal_is_not_told_if_the_earlier_attempt_comes_first_after_all(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     """The second attempt conflicts, then the first arrives, before it could be shut out."""
-    with opened(f"{own_etcd().url}{prefix}", flat_only=True) as backend:
+    url = f"{own_etcd().url}{prefix}"
+    with recorded(url, flat_only=True) as (backend, connection):
         seed(backend)
-        with opened(f"etcd://{backend._connection._members[0].address}{prefix}") as other:
-            line = Line(backend, monkeypatch)
+        with opened(url) as other:
+            line = Line(connection, monkeypatch)
 
             def arrive() -> None:
                 other.write([Put("/there", b"2")], soon())
@@ -311,9 +320,9 @@ def test_what_arrives_twice_is_applied_once(
     etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch, prefix: str, flat_only: bool
 ) -> None:
     """gRPC may send a request again by itself. The answer is that of the first time."""
-    with opened(f"{etcd_server.url}{prefix}", flat_only=flat_only) as backend:
+    with recorded(f"{etcd_server.url}{prefix}", flat_only=flat_only) as (backend, connection):
         seed(backend)
-        Line(backend, monkeypatch).script.append("twice")
+        Line(connection, monkeypatch).script.append("twice")
         (stat,) = backend.write([Put("/there", b"x")], soon())
         assert stat.version == 2 == version(backend, "/there")
 
@@ -326,9 +335,9 @@ def test_what_was_applied_is_known_although_etcd_is_full_now(
     def full() -> None:
         raise EtcdRefusedError(MetadataStoreError("no space"), Reason.NO_SPACE)
 
-    with opened(f"{etcd_server.url}{prefix}") as backend:
+    with recorded(f"{etcd_server.url}{prefix}") as (backend, connection):
         seed(backend)
-        Line(backend, monkeypatch).script.extend(["executed", *[full] * 1000])
+        Line(connection, monkeypatch).script.extend(["executed", *[full] * 1000])
         (stat,) = backend.write([Put("/there", b"x")], soon(1.0))
         assert stat.version == 2
 
@@ -343,9 +352,9 @@ def test_an_attempt_that_is_refused_says_nothing_of_the_one_before(
     first: str,
 ) -> None:
     """It is detected whether the first attempt was applied; if not, it never will be."""
-    with opened(f"{own_etcd().url}{prefix}") as backend:
+    with recorded(f"{own_etcd().url}{prefix}") as (backend, connection):
         seed(backend)
-        line = Line(backend, monkeypatch)
+        line = Line(connection, monkeypatch)
         line.script.extend([first, excuse])
         (stat,) = backend.write([Put("/there", b"x", 1)], soon())
         assert isinstance(stat, Stat)
@@ -357,9 +366,9 @@ def test_what_is_refused_after_it_was_lost_is_refused_for_good(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     """A definite error is returned only for writes that can no longer apply."""
-    with opened(f"{own_etcd().url}{prefix}") as backend:
+    with recorded(f"{own_etcd().url}{prefix}") as (backend, connection):
         seed(backend)
-        line = Line(backend, monkeypatch)
+        line = Line(connection, monkeypatch)
         line.script.extend(["lost", refuse, "pass", refuse])
         (error,) = backend.write([Put("/there", b"x", 1)], soon())
         assert type(error) is MetadataStoreError
@@ -371,9 +380,9 @@ def test_past_the_deadline_it_is_shut_out(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     """The error says that the write was not applied, and its late copy does not change that."""
-    with opened(f"{own_etcd().url}{prefix}") as backend:
+    with recorded(f"{own_etcd().url}{prefix}") as (backend, connection):
         seed(backend)
-        line = Line(backend, monkeypatch)
+        line = Line(connection, monkeypatch)
         deadline = soon(0.5)
 
         def wait() -> None:
@@ -398,9 +407,9 @@ def test_a_write_id_that_is_gone_takes_the_outcome_with_it(
     flat_only: bool,
 ) -> None:
     """After its lease has ended, a write is not applied again, and its outcome is unknown."""
-    with opened(f"{own_etcd().url}{prefix}", flat_only=flat_only) as backend:
+    with recorded(f"{own_etcd().url}{prefix}", flat_only=flat_only) as (backend, connection):
         seed(backend)
-        line = Line(backend, monkeypatch)
+        line = Line(connection, monkeypatch)
         line.script.extend([first, line.revoke])
         with pytest.raises(IndeterminateError):
             backend.write([Put("/there", b"x")], soon())
@@ -426,17 +435,19 @@ def test_what_follows_a_write_that_etcd_forgot_is_not_lost(
     """If a server is set back to before an acknowledged write, the next write is sent again."""
     server = own_etcd()
     data, kept = server.directory / "data", server.directory / "kept"
-    with opened(f"{server.url}{prefix}") as backend:
+    with recorded(f"{server.url}{prefix}") as (backend, connection):
         if seeded:
             backend.write([Delete("/none")], soon())
         else:
-            backend._write_ids._current_lease(soon())
+            Line(connection, monkeypatch).script.append(never_send)
+            with pytest.raises(StoreUnavailableError):
+                backend.write([Delete("/none")], soon())
         server.stop()
         shutil.copytree(data, kept)
         server.start()
         for number in range(3):
             backend.write([Put(f"/{number}", b"")], soon())
-        line = Line(backend, monkeypatch)
+        line = Line(connection, monkeypatch)
 
         def set_back() -> None:
             server.kill()
@@ -464,8 +475,8 @@ def test_the_first_write_id_of_a_slot_may_be_gone_too(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     """A slot that looks unused does not cause a write to be applied twice."""
-    with opened(f"{own_etcd().url}{prefix}") as backend:
-        line = Line(backend, monkeypatch)
+    with recorded(f"{own_etcd().url}{prefix}") as (backend, connection):
+        line = Line(connection, monkeypatch)
         line.script.extend(["executed", line.revoke])
         with pytest.raises(IndeterminateError):
             backend.write([Put("/there", b"x")], soon())
@@ -477,11 +488,11 @@ def test_a_large_batch_is_read_back_within_the_limits(
 ) -> None:
     """More than --max-txn-ops results are recovered, each its own."""
     server = own_etcd("--max-txn-ops", "12")
-    with opened(f"{server.url}{prefix}") as backend:
+    with recorded(f"{server.url}{prefix}") as (backend, connection):
         number = backend.limits.write_ops
         assert number > 12
         backend.write([Put(f"/{n}", b"") for n in range(0, number, 2)], soon())
-        line = Line(backend, monkeypatch)
+        line = Line(connection, monkeypatch)
         line.script.append("executed")
         answers = backend.write([Delete(f"/{n}") for n in range(number)], soon())
         kinds = [type(answer) for answer in answers]
@@ -548,9 +559,9 @@ def test_the_slot_of_an_unknown_write_is_left_alone(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str, first: str
 ) -> None:
     """The next write has a slot with known content, so it is sent only once."""
-    with opened(f"{own_etcd().url}{prefix}") as backend:
+    with recorded(f"{own_etcd().url}{prefix}") as (backend, connection):
         seed(backend)
-        line = Line(backend, monkeypatch)
+        line = Line(connection, monkeypatch)
         deadline = soon(0.5)
 
         def refuse_past_the_deadline() -> None:
@@ -574,41 +585,63 @@ def test_a_lease_is_renewed_before_it_ends(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     """One thread replaces an older lease, which stays in use if etcd grants no other."""
-    with opened(f"{own_etcd().url}{prefix}") as backend:
+    server = own_etcd()
+    with (
+        recorded(f"{server.url}{prefix}") as (backend, connection),
+        other_client(server.address) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
         seed(backend)
-        write_ids, call, asked = backend._write_ids, backend._connection.call, []
-        refuses = True
+        first = other.leases()
+        call = connection.call
+        asked, go_on = threading.Semaphore(0), threading.Event()
 
-        def counting(method: Any, *args: Any, **more: Any) -> Any:
+        def hold_up_and_refuse(method: Any, *args: Any, **more: Any) -> Any:
             if method == "grant":
-                asked.append(method)
-                if refuses:
-                    refuse()
+                asked.release()
+                assert go_on.wait(PATIENCE)
+                refuse()
             return call(method, *args, **more)
 
-        monkeypatch.setattr(backend._connection, "call", counting)
-        first = write_ids._lease
-        write_ids._granted -= 700
-        backend.write([Put("/there", b"2")], soon())
-        assert write_ids._lease == first
-        with write_ids._granting:  # another thread is about to have one
-            backend.write([Put("/there", b"3")], soon())
-        assert len(asked) == 1
+        monkeypatch.setattr(connection, "call", hold_up_and_refuse)
+        monkeypatch.setattr(write_ids, "_RENEW", 0)
+        asking = pool.submit(backend.write, [Put("/there", b"2")], soon())
+        assert asked.acquire(timeout=PATIENCE)
+        backend.write([Put("/there", b"3")], soon())  # Another thread is about to have a lease.
+        assert not asked.acquire(blocking=False)
+        go_on.set()
+        asking.result(PATIENCE)
+        assert other.leases() == first
 
-        refuses = False
+        monkeypatch.setattr(connection, "call", call)
         backend.write([Put("/there", b"4")], soon())
-        backend.write([Put("/there", b"5")], soon())
-        assert len(asked) == 2
-        assert write_ids._lease != first
-        assert version(backend, "/there") == 5
+        assert len(other.leases()) == len(first) + 1
+        assert version(backend, "/there") == 4
 
 
 def test_who_waits_for_anothers_lease_keeps_to_its_own_deadline(
-    own_etcd: Callable[..., EtcdServer], prefix: str
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     """The write was not sent, and the error says so."""
-    with opened(f"{own_etcd().url}{prefix}") as backend:
-        with backend._write_ids._granting, pytest.raises(OperationTimeoutError) as caught:
+    asked, go_on = threading.Event(), threading.Event()
+    with (
+        recorded(f"{own_etcd().url}{prefix}") as (backend, connection),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        call = connection.call
+
+        def hold_up(method: Any, *args: Any, **more: Any) -> Any:
+            if method == "grant":
+                asked.set()
+                assert go_on.wait(PATIENCE)
+            return call(method, *args, **more)
+
+        monkeypatch.setattr(connection, "call", hold_up)
+        asking = pool.submit(backend.write, [Put("/other", b"")], soon())
+        assert asked.wait(PATIENCE)
+        with pytest.raises(OperationTimeoutError) as caught:
             backend.write([Put("/there", b"")], soon(0.05))
+        go_on.set()
+        asking.result(PATIENCE)
         assert caught.value.outcome == "not_applied"
         assert version(backend, "/there") == ABSENT

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+import grpc
 import pytest
 
 from batchkeeper.ops import (
@@ -24,7 +25,7 @@ from batchkeeper.ops import (
     WatchEvent,
 )
 from batchkeeper.stores import connect
-from batchkeeper.stores.etcd import members, watch_stream
+from batchkeeper.stores.etcd import watch_stream
 from batchkeeper.stores.etcd import watches as module
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.errors import Reason
@@ -33,6 +34,7 @@ from batchkeeper.stores.etcd.members import tells_progress
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 from batchkeeper.stores.etcd.watch import EtcdWatch
 from batchkeeper.stores.etcd.watch_messages import cancel_request
+from batchkeeper.stores.etcd.watch_stream import WatchStream
 from batchkeeper.stores.etcd.watches import EtcdWatches
 from batchkeeper.testing.servers import EtcdServer
 
@@ -42,6 +44,7 @@ from ...waiting import PATIENCE, soon, until
 from ..foreign import KEYS, OUTSIDE, OWN
 from ..secured import LIMITED, ROOT, TlsEtcd, secured
 from .live import Other, Told, opened, other_client
+from .opening import accept_answers
 
 
 @pytest.fixture
@@ -77,6 +80,19 @@ def put(backend: EtcdBackend, *paths: str) -> int:
 def seen(told: Told, path: str) -> Callable[[], bool]:
     """Return a condition: an event of a path has come."""
     return lambda: any(event.path == path for event in told.all)
+
+
+def streams_of(monkeypatch: pytest.MonkeyPatch) -> list[WatchStream]:
+    """Return a list that grows by each stream that is opened."""
+    streams: list[WatchStream] = []
+    open_stream = WatchStream.open
+
+    def noted(self: WatchStream) -> Any:
+        streams.append(self)
+        return open_stream(self)
+
+    monkeypatch.setattr(WatchStream, "open", noted)
+    return streams
 
 
 def see_nothing(self: EtcdWatches) -> bool:
@@ -200,14 +216,21 @@ def test_a_large_past_comes_whole_or_is_put_together(
 
     The channels accept as many MiB as the parameter says.
     """
-    options = dict(members._CHANNEL_OPTIONS)
-    options["grpc.max_receive_message_length"] = accepted << 20
-    monkeypatch.setattr(members, "_CHANNEL_OPTIONS", tuple(options.items()))
+    accept_answers(monkeypatch, accepted << 20)
+    asked: list[bool] = []
+    create = module.create_request
+
+    def noted(*args: Any, fragment: bool, **more: Any) -> Any:
+        asked.append(fragment)
+        return create(*args, fragment=fragment, **more)
+
+    monkeypatch.setattr(module, "create_request", noted)
     with opened(fresh_url("etcd")) as backend:
-        watch_large_past(backend, divided=accepted == 4)
+        watch_large_past(backend, asked, divided=accepted == 4)
 
 
-def watch_large_past(backend: EtcdBackend, divided: bool) -> None:
+def watch_large_past(backend: EtcdBackend, asked: list[bool], divided: bool) -> None:
+    """Watch what has happened; ``asked`` tells for each request whether it asks for fragments."""
     before = put(backend, "/a")
     paths = [f"/a/{number}" for number in range(300)]
     for _ in range(2):
@@ -215,12 +238,11 @@ def watch_large_past(backend: EtcdBackend, divided: bool) -> None:
             ops = [Put(path, b"x" * 20_000) for path in paths[part : part + 50]]
             assert all(not isinstance(stat, Exception) for stat in backend.write(ops, soon()))
     deliveries: list[list[WatchEvent]] = []
-    assert not backend.watches._fragment
     handle = backend.watches.watch(
         "/a", before, lambda events: deliveries.append([*events]), print, soon()
     )
     until(lambda: sum(map(len, deliveries)) >= 600)
-    assert backend.watches._fragment is divided
+    assert (asked[0], asked[-1]) == (False, divided)
     handle.close()
     found = [event for events in deliveries for event in events]
     assert [event.revision for event in found] == sorted(event.revision for event in found)
@@ -519,7 +541,7 @@ def test_an_idle_watch_does_not_fall_behind_a_compaction(
     line = proxy(server.address)
     with opened(f"etcd://{line.address}") as backend:
         handle = watch(backend, "/a", told)
-        reports = tells_progress(backend._connection.open(soon()).version)
+        reports = tells_progress(other.connection.open(soon()).version)
         last = [other.put(b"/elsewhere") for _ in range(10)][-1]
         if reports:
             until(lambda: handle.after >= last)
@@ -610,7 +632,7 @@ def test_an_outage_of_the_session_is_one_of_the_watches(
     backend.session.take(1, soon())
     watch(backend, "/a", told)
     put(backend, "/a/1")
-    stream = backend.watches._stream
+    streams = streams_of(monkeypatch)
     heard = KeepAlives._wait_for_answer
 
     def fail(self: KeepAlives) -> bool:
@@ -620,7 +642,7 @@ def test_an_outage_of_the_session_is_one_of_the_watches(
     monkeypatch.setattr(KeepAlives, "_wait_for_answer", fail)
     until(lambda: len(session.all) >= 2)
     assert session.all == ["connection_lost", "reconnected"]
-    until(lambda: backend.watches._stream not in (None, stream))
+    until(lambda: streams)
     put(backend, "/a/2")
     until(seen(told, "/a/2"))
     assert told.brief() == [("created", f"/a/{number}", 0) for number in (1, 2)]
@@ -646,19 +668,19 @@ def test_a_fault_of_our_own_leaves_no_watch_silent(
     assert "a fault" in caplog.text
 
 
-def test_a_watch_that_etcd_ends_is_made_anew(backend: EtcdBackend) -> None:
+def test_a_watch_that_etcd_ends_is_made_anew(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever ends it, and for whatever reason: it goes on where it was."""
     told = Told()
+    streams = streams_of(monkeypatch)
     handle = watch(backend, "/a", told)
     put(backend, "/a/1")
     for number in (2, 3):
-        with backend.watches._changed:
-            stream = backend.watches._stream
-            assert stream is not None
-            # From the server's point of view the client has asked for it.
-            stream.queue.append(cancel_request(handle.watch_id))
-            backend.watches._changed.notify_all()
-        until(lambda: backend.watches._stream not in (None, stream))  # noqa: B023
+        # From the server's point of view the client has asked for it.
+        streams[-1].queue.append(cancel_request(handle.watch_id))
+        watch(backend, f"/b/{number}", Told())  # It lets the stream send what is queued.
+        until(lambda: len(streams) == number)  # noqa: B023 - it is called now
         put(backend, f"/a/{number}")
         until(seen(told, f"/a/{number}"))
     assert told.brief() == [("created", f"/a/{number}", 0) for number in (1, 2, 3)]
@@ -755,7 +777,7 @@ def test_a_permission_that_is_taken_back_ends_the_watch(
     ):
         assert isinstance(backend, EtcdBackend)
         link = root.connection.open(soon())
-        stub = grpc_stubs.AuthStub(root.connection._members[0].channel)
+        stub = grpc_stubs.AuthStub(grpc.insecure_channel(link.address))
         permission = messages.AuthRoleGrantPermissionRequest(name="some")
         permission.perm.permType = 2  # READWRITE
         permission.perm.key, permission.perm.range_end = b"/more", b"/more0"
@@ -787,7 +809,7 @@ def test_a_login_that_is_taken_back_ends_all_watches(
             watch(backend, "/a", told)
         with other_client(secured_etcd.address, ROOT) as root:
             link = root.connection.open(soon())
-            stub = grpc_stubs.AuthStub(root.connection._members[0].channel)
+            stub = grpc_stubs.AuthStub(grpc.insecure_channel(link.address))
             change = messages.AuthUserChangePasswordRequest(name="limited", password="other")
             stub.UserChangePassword(change, metadata=link.metadata)
         line.cut()

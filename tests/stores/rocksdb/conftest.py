@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from .opening import opened
+from batchkeeper.stores.rocksdb.database import Database
+
+from .opening import recorded
 
 
 @pytest.fixture
@@ -17,7 +19,20 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def backend(directory: Path) -> Iterator[Any]:
-    store = opened(directory)
-    yield store
-    store.close()
+def pair(directory: Path) -> Iterator[tuple[Any, Database]]:
+    """A back end and its database."""
+    pair = recorded(directory)
+    yield pair
+    pair[0].close()
+
+
+@pytest.fixture
+def backend(pair: tuple[Any, Database]) -> Any:
+    """The back end of the pair."""
+    return pair[0]
+
+
+@pytest.fixture
+def database(pair: tuple[Any, Database]) -> Database:
+    """The database of the pair."""
+    return pair[1]

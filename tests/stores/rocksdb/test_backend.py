@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +43,18 @@ from batchkeeper.stores import (
     RequestRefusedError,
     connect,
 )
+from batchkeeper.stores.rocksdb.database import Database
 
 from ...programs import run_python
 from ...waiting import PATIENCE, soon, until
 from ..calls import read, write
-from .opening import opened
+from .opening import opened, recorded
 
 
 class Watched:
     """Wraps the RocksDB of a back end: records calls, and can hold or fail syncs."""
 
-    def __init__(self, backend: Backend) -> None:
-        database = backend._database  # type: ignore[attr-defined]
+    def __init__(self, database: Database) -> None:
         self._db = database.db
         self.calls: list[str] = []  # "write" and "sync", as they ended
         self.writes = threading.Semaphore(0)  # one for each write
@@ -64,11 +65,9 @@ class Watched:
         self.syncing = threading.Event()  # a sync has begun
         self.go_on = threading.Event()  # syncs wait for it
         self.go_on.set()
-        self.waiting = threading.Event()  # somebody waits for somebody else's sync
         self.closed_during_a_call = False
         self._busy = False
         database.db = self
-        backend._commits._sync_lock = NotedLock(self.waiting)  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._db, name)
@@ -100,6 +99,37 @@ class Watched:
         self._db.close()
         if self.close_failure:
             raise Exception(self.close_failure)  # noqa: TRY002 - as rocksdict does
+
+
+def refuses(backend: Backend) -> bool:
+    """Say whether a back end refuses calls because it is closed."""
+    try:
+        backend.read([Exists("/b")], soon())
+    except StoreClosedError:
+        return True
+    return False
+
+
+@contextmanager
+def deciding(backend: Backend, database: Database) -> Iterator[None]:
+    """Let another call decide for as long as the context lasts."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Deciding(Watched):
+        def write(self, batch: Any, options: Any) -> None:
+            begun.set()
+            assert go_on.wait(PATIENCE)
+            super().write(batch, options)
+
+    database.db = Deciding(database)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(write, backend, Put("/other", b""))
+        assert begun.wait(PATIENCE)
+        try:
+            yield
+        finally:
+            go_on.set()
+            other.result(PATIENCE)
 
 
 class NotedLock:
@@ -208,9 +238,9 @@ def test_a_killed_process_loses_nothing_it_acknowledged(directory: Path) -> None
 # --- one call
 
 
-def test_a_call_writes_once_and_syncs(backend: Backend) -> None:
+def test_a_call_writes_once_and_syncs(backend: Backend, database: Database) -> None:
     """A call of any size is one synced write to RocksDB, or none if no operation succeeds."""
-    watched = Watched(backend)
+    watched = Watched(database)
     write(backend, *(Put(f"/{index}", b"") for index in range(100)), Delete("/nothing"))
     assert watched.calls == ["write", "sync"]
     write(backend, Delete("/nothing"), Put("/1", b"", 7))
@@ -219,8 +249,8 @@ def test_a_call_writes_once_and_syncs(backend: Backend) -> None:
 
 def test_sync_can_be_turned_off(directory: Path) -> None:
     """With sync=false in the URL nothing is synced, and no read waits for it."""
-    backend = opened(directory, "?sync=false")
-    watched = Watched(backend)
+    backend, database = recorded(directory, "?sync=false")
+    watched = Watched(database)
     write(backend, Put("/a", b""))
     assert read(backend, Exists("/a"), GetChildren("/")) == [True, ["a"]]
     assert watched.calls == ["write"]
@@ -264,12 +294,12 @@ def test_children_are_found_around_subtrees(backend: Backend) -> None:
 
 
 def test_large_records_are_not_all_held_at_once(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
     """Records that may be large are read one by one, with the same answers."""
     write(backend, Put("/large", bytes(1000)), Put("/b", b"1"), Put("/c", b"2"))
     monkeypatch.setattr("batchkeeper.stores.rocksdb.database._RECORDS_BYTES", 4 * 1000)
-    watched = Watched(backend)
+    watched = Watched(database)
     refused, missing, *stats = write(
         backend,
         Put("/large", b"", 5),
@@ -310,10 +340,12 @@ def test_a_call_reads_fewer_paths_where_values_are_large(directory: Path) -> Non
     backend.close()
 
 
-def test_a_call_that_cannot_start_by_its_deadline_changes_nothing(backend: Backend) -> None:
+def test_a_call_that_cannot_start_by_its_deadline_changes_nothing(
+    backend: Backend, database: Database
+) -> None:
     """While another call decides, a write ends at its deadline and is never applied."""
     with (
-        backend._commits._write_lock,  # type: ignore[attr-defined]
+        deciding(backend, database),
         pytest.raises(OperationTimeoutError, match="busy") as caught,
     ):
         backend.write([Put("/b", b"")], time.monotonic())
@@ -321,9 +353,11 @@ def test_a_call_that_cannot_start_by_its_deadline_changes_nothing(backend: Backe
     assert read(backend, Exists("/b")) == [False]
 
 
-def test_a_failed_write_is_indeterminate(backend: Backend, directory: Path) -> None:
+def test_a_failed_write_is_indeterminate(
+    backend: Backend, directory: Path, database: Database
+) -> None:
     """When RocksDB fails to write, the outcome is unknown, and the message has its reason."""
-    watched = Watched(backend)
+    watched = Watched(database)
     watched.write_failure = "IO error: No space left on device"
     with pytest.raises(IndeterminateError, match="No space left") as caught:
         write(backend, Put("/a", b""))
@@ -334,9 +368,9 @@ def test_a_failed_write_is_indeterminate(backend: Backend, directory: Path) -> N
 # --- several calls: one sync for those that wait together
 
 
-def test_calls_that_wait_together_share_a_sync(backend: Backend) -> None:
+def test_calls_that_wait_together_share_a_sync(backend: Backend, database: Database) -> None:
     """While one call waits for the disk, others are written; then one sync covers all of them."""
-    watched = Watched(backend)
+    watched = Watched(database)
     watched.go_on.clear()
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(write, backend, Put("/0", b""))
@@ -353,8 +387,8 @@ def test_calls_that_wait_together_share_a_sync(backend: Backend) -> None:
 class Disk(Watched):
     """Knows which batches survive a power cut: those written before the last sync began."""
 
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
         self.written = 0
         self.safe = 0
 
@@ -368,9 +402,11 @@ class Disk(Watched):
         self.safe = max(self.safe, safe)
 
 
-def test_nothing_is_acknowledged_before_it_is_on_the_disk(backend: Backend) -> None:
+def test_nothing_is_acknowledged_before_it_is_on_the_disk(
+    backend: Backend, database: Database
+) -> None:
     """Under load from many threads, each answer comes after a sync that covers it."""
-    disk = Disk(backend)
+    disk = Disk(database)
     first = 0  # the revision of a new store
 
     def work(worker: int) -> None:
@@ -399,12 +435,14 @@ def test_nothing_is_acknowledged_before_it_is_on_the_disk(backend: Backend) -> N
     ],
 )
 def test_an_answer_waits_until_what_it_rests_on_is_on_the_disk(
-    backend: Backend, operation: Operation, answer: type[Exception] | None
+    backend: Backend, operation: Operation, answer: type[Exception] | None, database: Database
 ) -> None:
     """If a refusal or a read depends on another call's write, that is synced before the answer."""
     write(backend, Put("/p", b""))
-    watched = Watched(backend)
+    watched = Watched(database)
     watched.go_on.clear()
+    waiting = threading.Event()
+    backend._commits._sync_lock = NotedLock(waiting)  # type: ignore[attr-defined]
     ends: list[str] = []
     call = backend.read if answer is None else backend.write
     with ThreadPoolExecutor(2) as pool:
@@ -413,7 +451,7 @@ def test_an_answer_waits_until_what_it_rests_on_is_on_the_disk(
         assert watched.syncing.wait(PATIENCE)
         second = pool.submit(call, [operation], soon())
         second.add_done_callback(lambda _: ends.append("second"))
-        assert watched.waiting.wait(PATIENCE)
+        assert waiting.wait(PATIENCE)
         assert ends == []
         watched.go_on.set()
         (found,) = second.result(PATIENCE)
@@ -425,10 +463,10 @@ def test_an_answer_waits_until_what_it_rests_on_is_on_the_disk(
     assert watched.calls == ["write", "sync"]
 
 
-def test_a_read_of_other_paths_waits_for_no_sync(backend: Backend) -> None:
+def test_a_read_of_other_paths_waits_for_no_sync(backend: Backend, database: Database) -> None:
     """Reads are answered while a write of other paths waits for the disk."""
     write(backend, Put("/a", b"1"))
-    watched = Watched(backend)
+    watched = Watched(database)
     watched.go_on.clear()
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(write, backend, Put("/b", b""), Put("/c", b""))
@@ -440,10 +478,12 @@ def test_a_read_of_other_paths_waits_for_no_sync(backend: Backend) -> None:
         running.result(PATIENCE)
 
 
-def test_after_a_failed_sync_nothing_more_is_written(backend: Backend, directory: Path) -> None:
+def test_after_a_failed_sync_nothing_more_is_written(
+    backend: Backend, directory: Path, database: Database
+) -> None:
     """Writes that were not synced are indeterminate; later ones are refused until a reopening."""
     write(backend, Put("/old", b"1"))
-    watched = Watched(backend)
+    watched = Watched(database)
     watched.sync_failure = "IO error: fdatasync"
     with pytest.raises(IndeterminateError, match=r"failed to sync.*fdatasync"):
         write(backend, Put("/a", b""))
@@ -470,17 +510,15 @@ def test_after_a_failed_sync_nothing_more_is_written(backend: Backend, directory
 # --- closing
 
 
-def test_close_waits_for_the_call_under_way(backend: Backend) -> None:
+def test_close_waits_for_the_call_under_way(backend: Backend, database: Database) -> None:
     """A write that runs while the store is closed is finished before RocksDB is closed."""
-    watched = Watched(backend)
+    watched = Watched(database)
     watched.go_on.clear()
     with ThreadPoolExecutor(3) as pool:
         running = pool.submit(write, backend, Put("/a", b""))
         assert watched.syncing.wait(PATIENCE)
         closes = [pool.submit(backend.close) for _ in range(2)]
-        until(lambda: backend._database._closed)  # type: ignore[attr-defined]
-        with pytest.raises(StoreClosedError):
-            write(backend, Put("/b", b""))
+        until(lambda: refuses(backend))
         assert not any(close.done() for close in closes)
         watched.go_on.set()
         assert running.result(PATIENCE)[0].version == 0
@@ -489,9 +527,11 @@ def test_close_waits_for_the_call_under_way(backend: Backend) -> None:
     assert not watched.closed_during_a_call
 
 
-def test_a_failed_close_is_said_to_be_one(backend: Backend, directory: Path) -> None:
+def test_a_failed_close_is_said_to_be_one(
+    backend: Backend, directory: Path, database: Database
+) -> None:
     """A failure of the close is an error of this package, but the store is closed."""
-    watched = Watched(backend)
+    watched = Watched(database)
     watched.close_failure = "IO error: No space left on device"
     with pytest.raises(StoreUnavailableError, match=r"failed to close.*No space left") as caught:
         backend.close()
@@ -559,7 +599,7 @@ def test_a_read_only_opener_sees_what_is_there_and_writes_nothing(
 
 
 def test_a_read_only_opener_misses_nothing_that_its_writer_is_moving(
-    backend: Backend, directory: Path
+    backend: Backend, directory: Path, database: Database
 ) -> None:
     """Readers see acknowledged writes, also while RocksDB moves them from its log into a table."""
     acknowledged = 0
@@ -573,7 +613,7 @@ def test_a_read_only_opener_misses_nothing_that_its_writer_is_moving(
             acknowledged += 1
             if acknowledged % 20 == 0:
                 ended.wait(dice.uniform(0, 0.02))
-                backend._database.db.flush()  # type: ignore[attr-defined]  # As at 8 MiB.
+                database.db.flush()  # As at 8 MiB.
 
     with ThreadPoolExecutor(1) as pool:
         counting = pool.submit(count)

@@ -31,12 +31,13 @@ from batchkeeper.ops import (
     UnsupportedError,
 )
 from batchkeeper.stores.rocksdb import ephemerals
+from batchkeeper.stores.rocksdb.database import Database
 from batchkeeper.stores.rocksdb.sessions import RocksSession
 
 from ...programs import run_python
 from ...waiting import PATIENCE
 from ..calls import read, write
-from .opening import opened
+from .opening import opened, recorded
 from .processes import WAIT, WRITER, kill, running, writer
 from .test_backend import Watched
 
@@ -52,6 +53,12 @@ def raw(directory: Path) -> dict[bytes, bytes]:
         return dict(db.items())
     finally:
         db.close()
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ephemeral values be removed two at a time."""
+    monkeypatch.setattr(ephemerals, "_BATCH", 2)
 
 
 def lock_files(directory: Path) -> list[str]:
@@ -113,7 +120,9 @@ def test_ephemeral_values_count_below_their_parents(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["delete", "transaction", "recursive"])
-def test_a_deleted_ephemeral_leaves_nothing_behind(backend: Any, directory: Path, how: str) -> None:
+def test_a_deleted_ephemeral_leaves_nothing_behind(
+    backend: Any, directory: Path, how: str, database: Database
+) -> None:
     """After its delete, the path can hold a value that outlives the session."""
     write(backend, Put("/e", b"", ephemeral=True))
     if how == "delete":
@@ -122,7 +131,7 @@ def test_a_deleted_ephemeral_leaves_nothing_behind(backend: Any, directory: Path
         write(backend, Transaction([Check("/e", 0)]), Transaction([Delete("/e")]))
     else:
         assert backend.scans.delete_recursive("/", PATIENCE) == 1
-    assert [*backend._database.db.keys()] == [b"batchkeeper"]
+    assert [*database.db.keys()] == [b"batchkeeper"]
     write(backend, Put("/e", b"stays"))
     backend.close()
     assert [key for key in raw(directory) if key != b"batchkeeper"] == [b"/e"]
@@ -153,9 +162,10 @@ def test_a_session_that_nobody_needs_leaves_no_trace(backend: Any, directory: Pa
     assert lock_files(directory) == []
 
 
-def test_the_lock_is_there_before_the_value(backend: Any, directory: Path) -> None:
+def test_the_lock_is_there_before_the_value(
+    backend: Any, directory: Path, database: Database
+) -> None:
     """When RocksDB is given the first ephemeral value, its session's file is locked already."""
-    database = backend._database
 
     class Looking(Watched):
         def write(self, batch: Any, options: Any) -> None:
@@ -168,7 +178,7 @@ def test_the_lock_is_there_before_the_value(backend: Any, directory: Path) -> No
             super().write(batch, options)
 
     looked: list[bool] = []
-    database.db = Looking(backend)
+    database.db = Looking(database)
     write(backend, Put("/e", b"", ephemeral=True))
     assert looked == [True]
 
@@ -199,11 +209,9 @@ def test_a_lock_that_cannot_be_taken_refuses_ephemeral_values_only(
 # --- after its end
 
 
-def test_a_close_removes_the_ephemeral_values(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("small_batches")
+def test_a_close_removes_the_ephemeral_values(directory: Path) -> None:
     """Of a closed store, only the other values are left, however many batches it takes."""
-    monkeypatch.setattr(ephemerals, "_BATCH", 2)
     backend = opened(directory)
     write(backend, *(Put(f"/e/{n}", b"", ephemeral=True) for n in range(5)), Put("/e", b""))
     assert len(lock_files(directory)) == 1
@@ -212,7 +220,9 @@ def test_a_close_removes_the_ephemeral_values(
     assert [key for key in raw(directory) if key != b"batchkeeper"] == [b"/e"]
 
 
-def test_a_session_is_over_before_its_values_go(backend: Any, directory: Path) -> None:
+def test_a_session_is_over_before_its_values_go(
+    backend: Any, directory: Path, database: Database
+) -> None:
     """While they are removed, the session is closed, and its lock still held for readers."""
     write(backend, Put("/e", b"", ephemeral=True))
     seen = []
@@ -222,25 +232,23 @@ def test_a_session_is_over_before_its_values_go(backend: Any, directory: Path) -
             seen.append((backend.session.valid_until(), len(lock_files(directory))))
             super().write(batch, options)
 
-    backend._database.db = Looking(backend)
+    database.db = Looking(database)
     backend.close()
     assert seen == [(-math.inf, 1)]
 
 
-def test_a_close_syncs_the_removal(backend: Any) -> None:
+def test_a_close_syncs_the_removal(backend: Any, database: Database) -> None:
     """The removal is on the disk when the store has been closed."""
-    watched = Watched(backend)
+    watched = Watched(database)
     write(backend, Put("/e", b"", ephemeral=True))
     backend.close()
     assert watched.calls == ["write", "sync"] * 2
 
 
-def test_a_close_that_cannot_remove_them_still_ends_the_session(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("small_batches")
+def test_a_close_that_cannot_remove_them_still_ends_the_session(directory: Path) -> None:
     """If the disk fails half-way, readers hide what is left, and the next opener removes it."""
-    monkeypatch.setattr(ephemerals, "_BATCH", 2)
-    backend = opened(directory)
+    backend, database = recorded(directory)
     write(backend, *(Put(f"/e/{n}", b"", ephemeral=True) for n in range(5)))
 
     class Failing(Watched):
@@ -248,7 +256,7 @@ def test_a_close_that_cannot_remove_them_still_ends_the_session(
             super().write(batch, options)
             self.write_failure = "IO error: No space left on device"
 
-    backend._database.db = Failing(backend)
+    database.db = Failing(database)
     backend.close()
     assert backend.session.state == "closed"
     assert sum(key.startswith(b"/e/") for key in raw(directory)) == 3
@@ -281,13 +289,13 @@ def test_nothing_of_a_killed_process_is_left_after_the_next_opening(directory: P
     assert [*raw(directory)] == [b"batchkeeper"]
 
 
+@pytest.mark.usefixtures("small_batches")
 def test_a_kill_during_the_removal_leaves_the_rest_to_the_next_opener(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An opener that fails after some batches has lost nothing but ephemeral values."""
     with writer(directory, "/e/*5", "/f") as process:
         kill(process)
-    monkeypatch.setattr(ephemerals, "_BATCH", 2)
     commit = ephemerals.Commits.write
     left = 2
 
@@ -309,13 +317,14 @@ def test_a_kill_during_the_removal_leaves_the_rest_to_the_next_opener(
 
 def test_a_list_entry_alone_removes_nothing(directory: Path) -> None:
     """Only a value of the listed session is removed, whatever the list says."""
-    with closing(opened(directory)) as backend:
+    backend, database = recorded(directory)
+    with closing(backend):
         write(backend, Put("/p", b"1"), Put("/e", b"1", ephemeral=True))
-        # The content of a database whose session never existed.
-        db = backend._database.db
+        # What the database of a session that never was would contain.
+        db = database.db
         for path in (b"/p", b"/e", b"/none"):
             db[b"batchkeeper/ephemeral/0123456789abcdef" + path] = b""
-        ephemerals.remove_ephemerals(backend._database, backend._commits, 0x0123456789ABCDEF)
+        ephemerals.remove_ephemerals(database, backend._commits, 0x0123456789ABCDEF)
         assert [key for key in db.keys() if b"0123456789abcdef" in key] == []  # noqa: SIM118
         assert paths_of(backend) == ["/e", "/p"]
 
@@ -617,8 +626,9 @@ def test_old_releases_refuse_stores_that_they_would_misread(
     with closing(opened(directory)) as backend:
         write(backend, Put("/b", b""))
         write(backend, Transaction([Check("/a", 7), Put("/e", b"", ephemeral=True)]))
-        with closing(opened(directory, "?read_only=true")) as reader:
-            assert reader._database.db.get(b"batchkeeper")[0] == 1
+        reader, read_database = recorded(directory, "?read_only=true")
+        with closing(reader):
+            assert read_database.db.get(b"batchkeeper")[0] == 1
         write(backend, operation)
     assert raw(directory)[b"batchkeeper"][0] == 2
     with closing(opened(directory)) as backend:
@@ -626,12 +636,12 @@ def test_old_releases_refuse_stores_that_they_would_misread(
     assert raw(directory)[b"batchkeeper"][0] == 2
 
 
-def test_own_keys_are_in_no_scan(backend: Any, directory: Path) -> None:
+def test_own_keys_are_in_no_scan(backend: Any, directory: Path, database: Database) -> None:
     """Scans, splits and removals of everything leave out what the client keeps for itself."""
     write(backend, Put("/e", b"", ephemeral=True), Put("/q/n-", b"", sequential=True))
     foreign = [b"aaa", b"batch", b"batchkeeper\0", b"batchkeeper-x", b"batchkeeper0", b"\xff"]
     for key in foreign:
-        backend._database.db[key] = b""
+        database.db[key] = b""
     (page,) = backend.scans.scan("/", EVERYTHING, None, PATIENCE)
     assert (page.paths, page.foreign) == (["/e", "/q/n-0000000000"], foreign)
     assert len(backend.scans.split("/", 9, PATIENCE)) == 2
@@ -640,11 +650,11 @@ def test_own_keys_are_in_no_scan(backend: Any, directory: Path) -> None:
     assert stat.path == "/q/n-0000000001"
 
 
-def test_a_damaged_ephemeral_value_is_not_taken_for_one(backend: Any) -> None:
+def test_a_damaged_ephemeral_value_is_not_taken_for_one(backend: Any, database: Database) -> None:
     """A record with the form of an ephemeral value and a wrong header is an error."""
     write(backend, Put("/ok", b"", ephemeral=True))
     for record in (b"\2", bytes([2]) + bytes(35), b"\2\xff" + bytes(35)):
-        backend._database.db[b"/bad"] = record
+        database.db[b"/bad"] = record
         answers = [
             *read(backend, Get("/bad")),
             *write(backend, Put("/bad", b""), Delete("/bad"), Put("/x", b"", ephemeral=True)),

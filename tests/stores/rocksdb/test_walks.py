@@ -18,10 +18,13 @@ from batchkeeper.ops import (
     StoreClosedError,
     StoreUnavailableError,
 )
+from batchkeeper.stores.rocksdb.commits import Commits
+from batchkeeper.stores.rocksdb.database import Database
 from batchkeeper.stores.rocksdb.walks import KeyWalk
 
 from ...waiting import PATIENCE, soon
 from .opening import opened
+from .test_backend import Watched
 
 MIB = 1024 * 1024
 EVERYTHING = Range()
@@ -117,32 +120,32 @@ class UnsyncedDisk:
         raise Exception("the disk is gone")  # noqa: TRY002 - as rocksdict does
 
 
-def test_a_scan_gives_nothing_that_a_power_cut_may_take_back(backend: Any) -> None:
+def test_a_scan_gives_nothing_that_a_power_cut_may_take_back(
+    backend: Any, database: Database
+) -> None:
     """Writes that could not be synced are not shown, and trees can no longer be deleted."""
     backend.write([Put("/a", b"")], soon())
-    backend._database.db = UnsyncedDisk(backend._database.db)
+    db, database.db = database.db, UnsyncedDisk(database.db)
     with pytest.raises(IndeterminateError):
         backend.write([Put("/b", b"")], soon())
     with pytest.raises(StoreUnavailableError, match="the disk is gone"):
         next(backend.scans.scan("/", EVERYTHING, None, PATIENCE))
     with pytest.raises(StoreUnavailableError, match="the disk is gone"):
         backend.scans.delete_recursive("/", PATIENCE)
-    backend._database.db = backend._database.db._db
+    database.db = db
 
 
-def test_a_delete_that_fails_half_way_says_so(
-    backend: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_delete_that_fails_half_way_says_so(backend: Any, database: Database) -> None:
     """Some values are deleted, so the error does not say that nothing was applied."""
     many(backend, 2_500)
-    remove = backend.scans._remove
 
-    def failing(keys: list[bytes], timeout: float) -> int:
-        if b"/t/01000" in keys:
-            raise StoreUnavailableError("the disk is gone")
-        return int(remove(keys, timeout))
+    class Failing(Watched):
+        def get(self, keys: Any) -> Any:
+            if b"/t/01000" in keys:
+                raise Exception("the disk is gone")  # noqa: TRY002 - as rocksdict does
+            return super().get(keys)
 
-    monkeypatch.setattr(backend.scans, "_remove", failing)
+    database.db = Failing(database)
     with pytest.raises(IndeterminateError, match="1,000 values were removed") as caught:
         backend.scans.delete_recursive("/t", PATIENCE)
     assert (caught.value.outcome, caught.value.path) == ("unknown", "/t")
@@ -155,16 +158,16 @@ def test_a_delete_that_fails_half_way_says_so(
 def test_what_others_remove_is_not_counted(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """If deletes meet in a tree, each value counts in exactly one of them."""
     many(backend, 2_500)
-    remove = backend.scans._remove
     counts: list[int] = []
+    writing = Commits.writing
 
-    def meeting(keys: list[bytes], timeout: float) -> int:
+    def meeting(commits: Commits, deadline: float) -> Any:
         if not counts:
             counts.append(0)
             counts.append(backend.scans.delete_recursive("/t", PATIENCE))
-        return int(remove(keys, timeout))
+        return writing(commits, deadline)
 
-    monkeypatch.setattr(backend.scans, "_remove", meeting)
+    monkeypatch.setattr(Commits, "writing", meeting)
     revision = backend.scans.revision(PATIENCE)
     assert (backend.scans.delete_recursive("/t", PATIENCE), counts) == (0, [0, 2_500])
     assert backend.scans.revision(PATIENCE) == revision + 3  # No write for what is gone.
@@ -190,13 +193,15 @@ def test_scans_may_end_while_the_store_closes(
     opened(directory).close()
 
 
-def test_a_scan_may_be_dropped_wherever_the_garbage_collector_runs(backend: Any) -> None:
+def test_a_scan_may_be_dropped_wherever_the_garbage_collector_runs(
+    backend: Any, database: Database
+) -> None:
     """The garbage collector may close a scan in a thread that holds the store's lock."""
     many(backend)
     scan = backend.scans.scan("/", EVERYTHING, None, PATIENCE)
     next(scan)
     dropping = Thread(target=scan.close, daemon=True)
-    with backend._database._state:
+    with database._state:
         dropping.start()
         dropping.join(PATIENCE)
         assert not dropping.is_alive()

@@ -22,11 +22,13 @@ from batchkeeper.ops import (
     Transaction,
     WatchEvent,
 )
+from batchkeeper.stores.local import LocalWatches
+from batchkeeper.stores.rocksdb.database import Database
 
 from ...waiting import PATIENCE, soon, until
 from ..calls import write
 from .opening import opened
-from .test_backend import Watched
+from .test_backend import Watched, deciding
 
 
 class Seen:
@@ -81,10 +83,10 @@ def test_each_change_is_reported_once_in_order(backend: Any) -> None:
     assert seen.threads == below.threads == {"batchkeeper-watches"}
 
 
-def test_an_event_comes_after_its_batch_is_on_the_disk(backend: Any) -> None:
+def test_an_event_comes_after_its_batch_is_on_the_disk(backend: Any, database: Database) -> None:
     """Nothing is reported that a power cut could still undo."""
     seen = Seen(backend)
-    watched = Watched(backend)
+    watched = Watched(database)
     watched.go_on.clear()
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write, backend, Put("/a", b""))
@@ -100,9 +102,9 @@ def test_an_event_comes_after_its_batch_is_on_the_disk(backend: Any) -> None:
     assert [event.path for event in seen.wait(2)] == ["/b", "/a"]
 
 
-def test_a_watch_reports_no_change_from_before_it(backend: Any) -> None:
+def test_a_watch_reports_no_change_from_before_it(backend: Any, database: Database) -> None:
     """A batch that waits for the disk when a watch begins, and could be read, is not reported."""
-    watched = Watched(backend)
+    watched = Watched(database)
     watched.go_on.clear()
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write, backend, Put("/a", b""))
@@ -161,11 +163,11 @@ def test_watches_begin_between_commits(backend: Any) -> None:
         assert [event.revision for event in seen.events] == list(range(first, last.revision + 1))
 
 
-def test_a_failed_sync_ends_the_watches(backend: Any) -> None:
+def test_a_failed_sync_ends_the_watches(backend: Any, database: Database) -> None:
     """Changes that may be lost are not reported; the watch fails once, and no new one begins."""
     seen = Seen(backend)
     write(backend, Put("/a", b""))
-    watched = Watched(backend)
+    watched = Watched(database)
     watched.sync_failure = "IO error: fdatasync"
     with pytest.raises(IndeterminateError):
         write(backend, Put("/b", b""))
@@ -176,24 +178,28 @@ def test_a_failed_sync_ends_the_watches(backend: Any) -> None:
     (error,) = seen.errors
     assert isinstance(error, StoreUnavailableError)
     assert not error.retriable
-    assert not backend._commits.watches.needed
 
 
 def test_a_watch_that_begins_during_a_failing_sync_fails(
-    backend: Any, monkeypatch: pytest.MonkeyPatch
+    backend: Any, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is refused, although the other watches already have the event."""
-    commits = backend._commits
-    begin = commits.watches.watch
+    watched = Watched(database)
+    watched.go_on.clear()
+    watched.sync_failure = "IO error: fdatasync"
+    begin = LocalWatches.watch
 
     def begin_late(*arguments: Any) -> Any:
-        commits._sync_failure = OSError("fdatasync")
+        watched.go_on.set()
+        assert isinstance(failing.exception(PATIENCE), IndeterminateError)
         return begin(*arguments)
 
-    monkeypatch.setattr(commits.watches, "watch", begin_late)
-    with pytest.raises(StoreUnavailableError, match="fdatasync"):
-        Seen(backend)
-    assert not commits.watches.needed
+    with ThreadPoolExecutor(1) as pool:
+        failing = pool.submit(write, backend, Put("/a", b""))
+        assert watched.syncing.wait(PATIENCE)
+        monkeypatch.setattr(LocalWatches, "watch", begin_late)
+        with pytest.raises(StoreUnavailableError, match="fdatasync"):
+            Seen(backend)
 
 
 def test_without_sync_events_come_at_once(directory: Path) -> None:
@@ -264,14 +270,17 @@ def test_a_close_of_the_store_ends_its_watches(backend: Any) -> None:
     write(backend, Put("/e", b"", ephemeral=True))
     seen.wait(1)
     backend.close()
-    assert not backend._commits.watches.needed
     assert len(seen.events) == 1
     with pytest.raises(StoreClosedError):
         Seen(backend)
 
 
-def test_a_watch_that_cannot_begin_by_its_deadline_raises(backend: Any) -> None:
+def test_a_watch_that_cannot_begin_by_its_deadline_raises(backend: Any, database: Database) -> None:
     """While a call decides for too long, no watch begins."""
-    with backend._commits._write_lock, pytest.raises(OperationTimeoutError):
-        backend.watches.watch("/", None, print, print, soon(0.01))
-    assert not backend._commits.watches.needed
+    events: list[Any] = []
+    with deciding(backend, database), pytest.raises(OperationTimeoutError):
+        backend.watches.watch("/", None, events.extend, print, soon(0.01))
+    seen = Seen(backend)
+    write(backend, Put("/a", b""))
+    seen.wait(1)
+    assert events == []

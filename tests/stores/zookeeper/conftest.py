@@ -15,7 +15,7 @@ from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ..foreign import zookeeper_client
-from .opening import connected
+from .opening import RecordingConnection, recorded
 
 
 @pytest.fixture
@@ -38,8 +38,26 @@ def line(zookeeper_server: ZooKeeperServer, proxy: Callable[[str], Any]) -> Any:
 
 
 @pytest.fixture
-def backend(line: Any, url: str) -> Iterator[ZooKeeperBackend]:
-    """A back end behind the line."""
-    chroot = parse_url(url).prefix()
-    with closing(connected(f"zookeeper://{line.address}{chroot}")) as backend:
-        yield backend
+def backend_url(line: Any, url: str) -> str:
+    """Where the back end is opened: behind the line, unless a module says otherwise."""
+    return f"zookeeper://{line.address}{parse_url(url).prefix()}"
+
+
+@pytest.fixture
+def pair(backend_url: str) -> Iterator[tuple[ZooKeeperBackend, RecordingConnection]]:
+    """A back end and its connection."""
+    pair = recorded(backend_url)
+    with closing(pair[0]):
+        yield pair
+
+
+@pytest.fixture
+def backend(pair: tuple[ZooKeeperBackend, RecordingConnection]) -> ZooKeeperBackend:
+    """The back end of the pair."""
+    return pair[0]
+
+
+@pytest.fixture
+def connection(pair: tuple[ZooKeeperBackend, RecordingConnection]) -> RecordingConnection:
+    """The connection of the pair."""
+    return pair[1]

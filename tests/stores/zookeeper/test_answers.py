@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
 from functools import partial
-from socket import SHUT_RDWR, socket
-from struct import calcsize, pack, unpack_from
+from struct import pack, unpack_from
 from typing import Any
 
 import pytest
@@ -60,79 +58,20 @@ from batchkeeper.stores.zookeeper.jute import (
 )
 from batchkeeper.testing.servers import ZooKeeperServer
 
-from ...proxy import Proxy
 from ...waiting import PATIENCE, soon
 from ..foreign import zookeeper_client
-from .opening import connected
+from .altering import BODY, GREETING, HEADER, Altering, once, with_code
 
-_GREETING = 0
 _CREATE2 = 15
 _STAT_SIZE = 68
-_HEADER = "!iqi"  # of an answer: xid, zxid, error
-_BODY = 4 + calcsize(_HEADER)
-
-#: Gives what is passed on instead of an answer to a request of a type, length and all. ``None``
-#: ends the line.
-Alter = Callable[[int, bytes], bytes | None]
-
-
-class Altering(Proxy):
-    """Passes each answer through ``alter``, and ends the connection after those in ``last``."""
-
-    def __init__(self, address: str) -> None:
-        self.alter: Alter = lambda _, packet: packet
-        self.last: set[int] = set()
-        self._opcodes: dict[int, int] = {}  # by xid: answered before the xid is used again
-        super().__init__(address)
-
-    def _pass_on(self, source: socket, target: socket, answers: bool) -> None:
-        greeted = False
-        with suppress(OSError), source.makefile("rb") as stream:
-            while len(length := stream.read(4)) == 4:
-                packet = length + stream.read(unpack_from("!i", length)[0])
-                if answers:
-                    opcode = self._opcodes.get(unpack_from("!i", packet, 4)[0], -1)
-                    opcode = opcode if greeted else _GREETING
-                    altered = self.alter(opcode, packet)
-                    target.sendall(altered or b"")
-                    if altered is None or opcode in self.last:
-                        break
-                else:
-                    if greeted:
-                        xid, opcode = unpack_from("!ii", packet, 4)
-                        self._opcodes[xid] = opcode
-                    target.sendall(packet)
-                greeted = True
-        for side in (source, target):
-            with suppress(OSError):
-                side.shutdown(SHUT_RDWR)
-
-
-def once(opcode: int, alter: Callable[[bytes], bytes | None], times: int = 1) -> Alter:
-    """Alter the first answers to requests of a type."""
-    left = [None] * times
-
-    def alter_first(answered: int, packet: bytes) -> bytes | None:
-        if answered == opcode and left:
-            left.pop()
-            return alter(packet)
-        return packet
-
-    return alter_first
-
-
-def with_code(code: int, packet: bytes) -> bytes:
-    """Return the answer that refuses the same request."""
-    xid, zxid, _ = unpack_from(_HEADER, packet, 4)
-    return pack("!iiqi", calcsize(_HEADER), xid, zxid, code)
 
 
 def as_before_3_7(opcode: int, packet: bytes) -> bytes:
     """Answer each create2 in a multi as a create, as ZooKeeper did before 3.7."""
-    if opcode != MULTI or unpack_from(_HEADER, packet, 4)[2] != 0:
+    if opcode != MULTI or unpack_from(HEADER, packet, 4)[2] != 0:
         return packet
-    body = bytearray(packet[4:_BODY])
-    offset = _BODY
+    body = bytearray(packet[4:BODY])
+    offset = BODY
     while True:
         kind, done, error = unpack_from("!i?i", packet, offset)
         body += pack("!i?i", CREATE if kind == _CREATE2 else kind, done, error)
@@ -159,27 +98,17 @@ def line(zookeeper_server: ZooKeeperServer) -> Iterator[Altering]:
     altering.close()
 
 
-@pytest.fixture
-def url_there(line: Altering, url: str) -> str:
-    """The URL of the fresh store behind the line."""
-    return f"zookeeper://{line.address}{parse_url(url).prefix()}"
-
-
-@pytest.fixture
-def backend(url_there: str) -> Iterator[ZooKeeperBackend]:
-    with closing(connected(url_there)) as backend:
-        yield backend
-
-
 # Versions.
 
 
-def test_what_is_created_has_its_stat_on_servers_before_3_7(line: Altering, url_there: str) -> None:
+def test_what_is_created_has_its_stat_on_servers_before_3_7(
+    line: Altering, backend_url: str
+) -> None:
     """Creations return the Stat that a get finds, even if the server's answers have none."""
     line.alter = as_before_3_7
     ops = [Put("/a", b"1"), Put("/b/c/d", b"2", ABSENT), Put("/b", b"3"), Put("/e", b"")]
 
-    with bk.open_store(url_there) as store:
+    with bk.open_store(backend_url) as store:
         store.put("/e", b"0").result()
         outcomes = list(store.apply([*ops, Delete("/a")]))
         found = [store.get(op.path).result() for op in ops]
@@ -192,14 +121,14 @@ def test_what_is_created_has_its_stat_on_servers_before_3_7(line: Altering, url_
 
 
 def test_a_server_before_3_6_is_refused_in_one_line(
-    line: Altering, url_there: str, url: str, zookeeper_server: ZooKeeperServer
+    line: Altering, backend_url: str, url: str, zookeeper_server: ZooKeeperServer
 ) -> None:
     """A server without multi-reads is refused when it is opened, and nothing is made on it."""
     line.alter = as_before_3_6
     line.last = {MULTI_READ}
 
     with pytest.raises(UnsupportedError) as refusal:
-        bk.open_store(url_there)
+        bk.open_store(backend_url)
 
     assert str(refusal.value) == (
         f"ZooKeeper 3.6 or newer is needed: the server at {line.address} lacks multi-reads"
@@ -209,11 +138,11 @@ def test_a_server_before_3_6_is_refused_in_one_line(
 
 
 def test_an_outage_at_opening_says_nothing_about_the_version(
-    line: Altering, url_there: str
+    line: Altering, backend_url: str
 ) -> None:
     """A connection that breaks three times during the check of the version is opened again."""
     line.alter = once(MULTI_READ, lambda _: None, times=3)
-    with bk.open_store(url_there) as store:
+    with bk.open_store(backend_url) as store:
         assert store.put("/a", b"1").result().version == 0
         assert store.metrics().reconnects == 3
 
@@ -267,8 +196,8 @@ def test_what_was_created_without_slots_and_replaced_at_once_is_not_claimed(
     _forbid_slots(other)
 
     def as_made_anew(packet: bytes) -> bytes:
-        (czxid,) = unpack_from("!q", packet, _BODY)
-        return packet[:_BODY] + pack("!q", czxid + 1) + packet[_BODY + 8 :]
+        (czxid,) = unpack_from("!q", packet, BODY)
+        return packet[:BODY] + pack("!q", czxid + 1) + packet[BODY + 8 :]
 
     line.alter = once(EXISTS, as_made_anew, times=20)
     (answer,) = backend.write([Put("/open/a", b"1", ABSENT)], soon())
@@ -335,13 +264,13 @@ def test_a_packet_that_cannot_be_read_breaks_the_line_at_most(
     ids=["no password", "cut", "empty", "huge"],
 )
 def test_a_greeting_that_cannot_be_read_is_asked_for_again(
-    line: Altering, url_there: str, alter: Callable[[bytes], bytes]
+    line: Altering, backend_url: str, alter: Callable[[bytes], bytes]
 ) -> None:
     """If a server's first answer is unreadable, the connection is closed and opened again."""
-    line.alter = once(_GREETING, alter)
-    with bk.open_store(url_there) as store:
+    line.alter = once(GREETING, alter)
+    with bk.open_store(backend_url) as store:
         stat = store.put("/a", b"1").result()
-        line.alter = once(_GREETING, alter)
+        line.alter = once(GREETING, alter)
         line.cut()
 
         assert store.get("/a").result() == GetResult(b"1", stat)
@@ -371,7 +300,7 @@ def test_a_code_that_nobody_knows_ends_what_it_answers(
 
 def cut_at(end: int) -> Callable[[bytes], bytes]:
     """Keep the first bytes of an answer's body, with the matching length."""
-    return lambda packet: pack("!i", _BODY - 4 + end) + packet[4 : _BODY + end]
+    return lambda packet: pack("!i", BODY - 4 + end) + packet[4 : BODY + end]
 
 
 def test_a_read_whose_answer_cannot_be_read_says_so(

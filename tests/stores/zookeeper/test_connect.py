@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionLoss
 
 from batchkeeper.ops import (
     AuthenticationError,
@@ -29,14 +28,15 @@ from batchkeeper.ops import (
     StoreUnavailableError,
 )
 from batchkeeper.stores import ConnectOptions, connect, parse_url
-from batchkeeper.stores.zookeeper import kazoo_client
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
 from batchkeeper.stores.zookeeper.jute import MULTI
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon
-from ..foreign import zookeeper_client
-from .opening import connected
+from ..foreign import zookeeper_client, zookeeper_password
+from .opening import Requests, connected
 
 
 @pytest.fixture
@@ -149,19 +149,20 @@ def test_a_chroot_whose_making_was_not_answered(
     url = fresh_url("zookeeper")
     raw = KazooClient(zookeeper_server.address)
     raw.start()
-    call = kazoo_client._Client._call
-    lost = []
+    begin = ZooKeeperConnection.begin
+    lost: list[Requests] = []
 
-    def lose_first_multi(client: Any, request: Any, result: Any) -> None:
-        if request.type != MULTI or lost:
-            call(client, request, result)
-            return
-        lost.append(request.serialize())
+    def lose_first_multi(
+        connection: ZooKeeperConnection, requests: Requests, *args: Any, **options: Any
+    ) -> Any:
+        if requests[0][0] != MULTI or lost:
+            return begin(connection, requests, *args, **options)
+        lost.append(requests)
         if applied:
             raw.create(parse_url(url).prefix(), None)
-        result.set_exception(ConnectionLoss())
+        return lambda _: [CONNECTION_LOSS]
 
-    monkeypatch.setattr(kazoo_client._Client, "_call", lose_first_multi)
+    monkeypatch.setattr(ZooKeeperConnection, "begin", lose_first_multi)
 
     connect(url, ConnectOptions()).close()
 
@@ -230,7 +231,8 @@ def test_secrets_stay_out_of_the_log(
     options = ConnectOptions(username="anna", password="s3cret")
     store = connect(fresh_url("zookeeper"), options)
     assert isinstance(store, ZooKeeperBackend)
-    session_password = store._connection._client.client_id[1]
+    assert store.session.id is not None
+    session_password = zookeeper_password(int(store.session.id, 16))
     store.write([Put("/a", b"a value")], soon())
     store.close()
     logging.getLogger("batchkeeper").setLevel(logging.NOTSET)
@@ -269,20 +271,21 @@ def test_a_server_that_does_not_answer_at_first(
         opening.result().close()
 
 
-def test_an_interrupt_as_a_request_is_sent_is_not_lost(url: str) -> None:
+def test_an_interrupt_as_a_request_is_sent_is_not_lost(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It comes out of the call, and the store goes on."""
+    send = socket.socket.send
+
+    def interrupted(self: socket.socket, data: bytes, *flags: int) -> int:
+        sent = send(self, data, *flags)
+        if data == b"\0":  # which wakes kazoo's thread
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        return sent
+
     with closing(connected(url)) as backend:
-        client = backend._connection._client
-        line = client._connection
-        wakes = line._write_sock
-
-        class Interrupted:
-            def send(self, data: bytes) -> int:
-                line._write_sock = wakes
-                wakes.send(data)
-                raise KeyboardInterrupt
-
-        line._write_sock = Interrupted()
+        monkeypatch.setattr(socket.socket, "send", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            client.exists_async("/")
+            backend.read([Exists("/a")], soon())
         assert isinstance(backend.write([Put("/a", b"1")], soon())[0], Stat)

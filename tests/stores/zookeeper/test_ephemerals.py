@@ -24,12 +24,16 @@ from batchkeeper.ops import (
     TransactionRefusedError,
     UnsupportedError,
 )
+from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.jute import ANYONE, MULTI
+from batchkeeper.stores.zookeeper.write_ids import WriteIds
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon, until
 from ..calls import kinds, lose_the_answer, read, write
-from .opening import connected, end_session, ephemeral, in_session
+from .opening import Requests, before_exchange, connected, end_session, ephemeral, in_session
 
 
 def conflicts(backend: ZooKeeperBackend) -> int:
@@ -52,7 +56,8 @@ def test_ephemerals_travel_beside_others(backend: ZooKeeperBackend, other: Kazoo
     assert len({stat.revision for stat in stats}) == 1
     assert [found.stat for found in read(backend, *[Get(op.path) for op in ops])] == stats
     assert other.exists("/e/0").ephemeralOwner == 0
-    assert other.exists("/e/0/x").ephemeralOwner == backend._connection.session_id
+    owner = other.exists("/e/0/x").ephemeralOwner
+    assert f"{owner & (1 << 64) - 1:#x}" == backend.session.id
 
 
 def test_an_ephemeral_put_over_a_value_changes_the_value_only(
@@ -137,20 +142,18 @@ def test_an_ephemeral_value_takes_the_place_of_an_empty_parent(
 
 
 def test_a_value_that_is_replaced_by_a_parent_during_an_ephemeral_put(
-    backend: ZooKeeperBackend, other: KazooClient, monkeypatch: pytest.MonkeyPatch
+    backend: ZooKeeperBackend,
+    connection: ZooKeeperConnection,
+    other: KazooClient,
 ) -> None:
     """If the node is not the one that the client has seen, nobody knows what the put has met."""
     write(backend, Put("/a", b"1"))
-    begin, calls = backend._connection.begin, []
 
-    def replace(*args: Any, **how: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 2:  # between read and multi
-            other.delete("/a")
-            other.create("/a", None)
-        return begin(*args, **how)
+    def replace() -> None:
+        other.delete("/a")
+        other.create("/a", None)
 
-    monkeypatch.setattr(backend._connection, "begin", replace)
+    before_exchange(connection, lambda: None, replace)  # between look and multi
     (answer,) = write(backend, ephemeral(backend, "/a", b"2"))
 
     assert isinstance(answer, IndeterminateError)
@@ -170,6 +173,7 @@ def test_a_lost_ephemeral_creation_is_settled(backend: ZooKeeperBackend, line: A
         (1, False, False),
     ]
     assert [found.stat for found in read(backend, *[Get(op.path) for op in ops])] == answers
+    assert backend.tally.counts()["settled"] == 1
 
 
 def test_a_lost_ephemeral_creation_whose_session_ends(
@@ -217,7 +221,7 @@ def test_a_write_of_an_earlier_session_is_lost(
         in_session(backend, Transaction([Check("/lasting", 0), Put("/t", b"", ephemeral=True)])),
     ]
     end_session(backend, zookeeper_server.url)
-    until(lambda: backend._connection.sessions == 2)
+    until(lambda: backend.session.number == 2)
 
     answers = write(backend, *old, Put("/plain", b""), ephemeral(backend, "/new"))
 
@@ -230,46 +234,45 @@ def test_a_write_of_an_earlier_session_is_lost(
 
 @pytest.mark.parametrize("slots", [True, False])
 def test_a_session_that_ends_at_the_last_moment(
-    backend: ZooKeeperBackend, other: KazooClient, monkeypatch: pytest.MonkeyPatch, slots: bool
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, other: KazooClient, slots: bool
 ) -> None:
     """A write checks its session when it is sent, with or without a slot."""
-    write(backend, Put("/open", b""))
+    other.create("/open")
     if not slots:
-        # What a chroot without permission for slots leads to.
-        monkeypatch.setattr(backend._writer._settler._write_ids, "_without_until", soon())
+        other.set_acls("/", [make_acl("world", "anyone", read=True, write=True, admin=True)])
+    write(backend, Put("/open/before", b""))
     op = ephemeral(backend, "/open/e")
-    call = backend._connection._client._call
+    begin = connection.begin
 
-    def end_first(request: Any, result: Any) -> None:
-        # As kazoo's thread does, when it learns that the session has ended.
-        with backend._connection.lock:
-            backend._connection.sessions = 2
-        call(request, result)
+    def end_first(requests: Requests, *args: Any, **options: Any) -> Any:
+        if requests[0][0] == MULTI:
+            # As kazoo's thread does, when it learns that the session has ended.
+            with connection.lock:
+                connection.sessions = 2
+        return begin(requests, *args, **options)
 
-    monkeypatch.setattr(backend._connection._client, "_call", end_first)
+    connection.begin = end_first  # type: ignore[method-assign]
     answers = write(backend, op, Put("/open/p", b""))
+    other.set_acls("/", OPEN_ACL_UNSAFE)
 
     assert kinds(answers) == [SessionLostError, Stat]
-    assert sorted(other.get_children("/open")) == ["p"]
+    assert sorted(other.get_children("/open")) == ["before", "p"]
 
 
 def test_slots_belong_to_the_session_that_they_name(
-    backend: ZooKeeperBackend, zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+    backend: ZooKeeperBackend,
+    connection: ZooKeeperConnection,
+    url: str,
+    zookeeper_server: ZooKeeperServer,
 ) -> None:
     """If a session ends while slots are made, they are made again, in the next one."""
-    ids = backend._writer._settler._write_ids
-    create = ids._create
-    ended: list[bool] = []
 
-    def end_before(*args: Any) -> Any:
-        if not ended:
-            ended.append(True)
-            end_session(backend, zookeeper_server.url)
-            until(lambda: backend._connection.sessions == 2 and backend.connected)
-        return create(*args)
+    def end() -> None:
+        end_session(backend, zookeeper_server.url)
+        until(lambda: connection.sessions == 2 and connection.connected)
 
-    monkeypatch.setattr(ids, "_create", end_before)
-    slots = ids.take(3, soon())
+    before_exchange(connection, end)
+    slots = WriteIds(connection, parse_url(url).prefix(), ANYONE).take(3, soon())
 
     assert slots is not None
     assert [slot.session for slot in slots] == [2, 2, 2]

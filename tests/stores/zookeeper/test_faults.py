@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing
+from functools import partial
+from struct import pack
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from kazoo.exceptions import (
     SessionMovedError,
     ThrottledOpError,
     UnimplementedError,
+    ZookeeperError,
 )
 
 from batchkeeper.ops import (
@@ -31,14 +33,20 @@ from batchkeeper.ops import (
     StoreClosedError,
     StoreUnavailableError,
 )
+from batchkeeper.stores.zookeeper import connection as connection_module
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
 from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
 from batchkeeper.stores.zookeeper.exchanges import Exchange
-from batchkeeper.stores.zookeeper.jute import EMPTY_MULTI, GET_DATA, MULTI, MULTI_READ
+from batchkeeper.stores.zookeeper.jute import EMPTY_MULTI, EXISTS, GET_DATA, MULTI, MULTI_READ, SYNC
+from batchkeeper.stores.zookeeper.kazoo_client import Handler, new_client
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...forks import holds_in_a_child
+from ...proxy import Proxy
 from ...waiting import PATIENCE, soon, until
+from ..calls import await_request, requests_to_zookeeper
+from .altering import Altering, once, with_code
 from .opening import connected, end_session
 
 
@@ -48,9 +56,13 @@ def server(own_zookeeper: Callable[..., ZooKeeperServer]) -> ZooKeeperServer:
 
 
 @pytest.fixture
-def backend(server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
-    with closing(connected(server.url)) as backend:
-        yield backend
+def line(server: ZooKeeperServer, proxy: Callable[[str], Proxy]) -> Proxy:
+    return proxy(server.address)
+
+
+@pytest.fixture
+def backend_url(line: Proxy) -> str:
+    return f"zookeeper://{line.address}"
 
 
 def write(backend: ZooKeeperBackend, *ops: Any, within: float = PATIENCE) -> Any:
@@ -68,17 +80,15 @@ def read(backend: ZooKeeperBackend, *ops: Any, within: float = PATIENCE) -> Any:
         return error
 
 
-def suspended(backend: ZooKeeperBackend) -> threading.Event:
+def suspended(connection: ZooKeeperConnection) -> threading.Event:
     """Return an event that is set as soon as the connection is lost."""
     lost = threading.Event()
-    backend._connection._client.add_listener(
-        lambda state: lost.set() if state != "CONNECTED" else None
-    )
+    connection.attach(lambda moment: None if moment.state == "connected" else lost.set())
     return lost
 
 
 def test_what_was_given_up_before_it_was_sent_never_happens(
-    server: ZooKeeperServer, backend: ZooKeeperBackend
+    server: ZooKeeperServer, backend: ZooKeeperBackend, connection: ZooKeeperConnection
 ) -> None:
     """After the server's return, every write is known as applied, or never is."""
     # So that each of the writes would go through, if it went: slots, parents, a request as long.
@@ -102,17 +112,14 @@ def test_what_was_given_up_before_it_was_sent_never_happens(
     applied = [isinstance(answer, list) and type(answer[0]) is Stat for answer in answers]
     assert [*map(sum, zip(refused, applied, strict=True))] == [1] * 40
     assert there == applied
-    # Not one of them is left to be sent later.
-    assert not backend._connection._queued
-    assert not backend._connection._open
 
 
 @pytest.mark.parametrize("given_up_first", [True, False])
 def test_sending_and_giving_up_exclude_each_other(
-    backend: ZooKeeperBackend, given_up_first: bool
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, given_up_first: bool
 ) -> None:
     """A write that was given up is never sent later, and one that was sent says so."""
-    call = Exchange(backend._connection, MULTI, b"a multi", None)
+    call = Exchange(connection, MULTI, b"a multi", None)
     if given_up_first:
         call.wait(time.monotonic())
         assert call.serialize() == EMPTY_MULTI
@@ -164,11 +171,11 @@ def test_a_killed_server_loses_and_invents_nothing(
 
 
 def test_what_is_asked_of_a_server_that_is_gone(
-    server: ZooKeeperServer, backend: ZooKeeperBackend
+    server: ZooKeeperServer, backend: ZooKeeperBackend, connection: ZooKeeperConnection, line: Proxy
 ) -> None:
     """A write is executed when the server returns within its deadline, and otherwise never."""
     write(backend, Put("/there", b"1"))
-    lost = suspended(backend)
+    lost = suspended(connection)
     server.kill()
     lost.wait()
 
@@ -184,13 +191,17 @@ def test_what_is_asked_of_a_server_that_is_gone(
 
     assert type(refused) is StoreUnavailableError
     assert type(unread) is StoreUnavailableError
-    assert server.address in str(refused)
+    assert line.address in str(refused)
     assert (stat.version, found.value, exists) == (0, b"1", False)
     assert read(backend, Exists("/never")) == [False]
 
 
 def test_a_write_is_settled_however_long_the_server_was_away(
-    server: ZooKeeperServer, backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+    server: ZooKeeperServer,
+    backend: ZooKeeperBackend,
+    connection: ZooKeeperConnection,
+    monkeypatch: pytest.MonkeyPatch,
+    line: Proxy,
 ) -> None:
     """If no server answers an attempt to settle a write, settling goes on."""
     monkeypatch.setattr("batchkeeper.stores.zookeeper.multi_settling._ATTEMPT", 0.1)
@@ -198,7 +209,7 @@ def test_a_write_is_settled_however_long_the_server_was_away(
     server.pause()
     with ThreadPoolExecutor(1) as threads:
         sent = threads.submit(write, backend, Put("/a", b"1"))
-        until(lambda: any(call.sent for call in list(backend._connection._open)))
+        await_request(line, "/a", write=True)
         server.kill()
         until(lambda: sent.done() or backend.tally.counts()["retry"] >= 4)
         server.start()
@@ -207,18 +218,22 @@ def test_a_write_is_settled_however_long_the_server_was_away(
 
 
 def test_a_server_that_is_gone_is_reported_once(
-    server: ZooKeeperServer, backend: ZooKeeperBackend, caplog: pytest.LogCaptureFixture
+    server: ZooKeeperServer,
+    backend: ZooKeeperBackend,
+    connection: ZooKeeperConnection,
+    caplog: pytest.LogCaptureFixture,
+    line: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Any number of attempts to connect causes one warning, and one message of the return."""
     caplog.set_level(logging.INFO)
-    connection = backend._connection
-    connection._connected_at = -math.inf  # as if it had lasted
+    monkeypatch.setattr(connection_module, "_STEADY", 0)
     before = connection.number
-    lost = suspended(backend)
+    lost = suspended(connection)
     server.kill()
     lost.wait()
-    while connection._handler._attempts < 5:
-        time.sleep(0.01)
+    attempts = len(line.sent)
+    until(lambda: len(line.sent) >= attempts + 5)
     server.start()
     assert isinstance(write(backend, Put("/a", b"1"))[0], Stat)
 
@@ -228,10 +243,10 @@ def test_a_server_that_is_gone_is_reported_once(
 
 
 def test_many_callers_of_a_server_that_is_gone(
-    server: ZooKeeperServer, backend: ZooKeeperBackend
+    server: ZooKeeperServer, backend: ZooKeeperBackend, connection: ZooKeeperConnection, line: Proxy
 ) -> None:
     """A thousand calls while disconnected end by their deadlines and leave nothing in the queue."""
-    lost = suspended(backend)
+    lost = suspended(connection)
     server.kill()
     lost.wait()
 
@@ -243,16 +258,22 @@ def test_many_callers_of_a_server_that_is_gone(
         )
 
     assert set(outcomes) == {StoreUnavailableError}
-    assert len(backend._connection._client._queue) == 0
+    # What is sent to the next server is a read, and none of these writes.
+    before = len(requests_to_zookeeper(line))
+    server.start()
+    assert read(backend, Exists("/n/0")) == [False]
+    assert {request.opcode for request in requests_to_zookeeper(line)[before:]} == {EXISTS}
 
 
-def test_a_paused_server(server: ZooKeeperServer, backend: ZooKeeperBackend) -> None:
+def test_a_paused_server(
+    server: ZooKeeperServer, backend: ZooKeeperBackend, connection: ZooKeeperConnection, line: Proxy
+) -> None:
     """At its deadline, a read times out; a sent write ends when its outcome is known."""
     write(backend, Put("/before", b"1"))
     server.pause()
     with ThreadPoolExecutor(1) as threads:
         sent = threads.submit(write, backend, Put("/a", b"1"), Put("/b", b"1"), within=1)
-        until(lambda: any(call.sent for call in list(backend._connection._open)))
+        await_request(line, "/a", write=True)
         late = read(backend, Get("/a"), within=1.5)
         assert not sent.done()
         server.resume()
@@ -285,26 +306,28 @@ def test_a_pause_that_outlasts_the_session(server: ZooKeeperServer) -> None:
         assert type(outcome) is IndeterminateError
 
 
-def test_a_session_that_ends(server: ZooKeeperServer, backend: ZooKeeperBackend) -> None:
+def test_a_session_that_ends(
+    server: ZooKeeperServer, backend: ZooKeeperBackend, connection: ZooKeeperConnection
+) -> None:
     """When the server ends the session, the store goes on with a new one."""
     write(backend, Put("/a", b"1"))
-    before = backend._connection.session_id
-    lost = suspended(backend)
+    before = backend.session.id
+    lost = suspended(connection)
     end_session(backend, server.url)
     lost.wait()
 
     (stat,) = write(backend, Put("/a", b"2", 0))
 
     assert stat.version == 1
-    assert backend._connection.session_id not in {None, before}
+    assert backend.session.id not in {None, before}
 
 
 def test_an_answer_that_never_arrives_whole_is_asked_for_in_parts(
-    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reads that lose the connection together are read one by one."""
     write(backend, *[Put(f"/v/{i}", b"%d" % i) for i in range(30)])
-    exchange = backend._connection.exchange
+    exchange = connection.exchange
     asked = []
 
     def lose_multi_reads(requests: Any, deadline: float, **how: Any) -> Any:
@@ -315,7 +338,7 @@ def test_an_answer_that_never_arrives_whole_is_asked_for_in_parts(
             for (opcode, _), reply in zip(requests, replies, strict=True)
         ]
 
-    monkeypatch.setattr(backend._connection, "exchange", lose_multi_reads)
+    monkeypatch.setattr(connection, "exchange", lose_multi_reads)
 
     found = read(backend, *[Get(f"/v/{i}") for i in range(30)])
 
@@ -324,34 +347,33 @@ def test_an_answer_that_never_arrives_whole_is_asked_for_in_parts(
 
 
 def test_a_read_is_sent_again_after_its_connection_broke(
-    server: ZooKeeperServer, backend: ZooKeeperBackend
+    server: ZooKeeperServer, backend: ZooKeeperBackend, connection: ZooKeeperConnection, line: Proxy
 ) -> None:
     """A read under way when the connection breaks is answered by the next one."""
     write(backend, Put("/a", b"1"))
     server.pause()
     with ThreadPoolExecutor(1) as threads:
         found = threads.submit(read, backend, Get("/a"))
-        connection = backend._connection
-        until(lambda: any(call.sent for call in list(connection._open)))
+        await_request(line, "/a", write=False)
         server.kill()
         server.start()
 
         assert found.result()[0].value == b"1"
 
 
-def test_close_ends_what_is_under_way(server: ZooKeeperServer, backend: ZooKeeperBackend) -> None:
+def test_close_ends_what_is_under_way(
+    server: ZooKeeperServer, backend: ZooKeeperBackend, connection: ZooKeeperConnection, line: Proxy
+) -> None:
     """Close does not wait for a server that is silent: unsent is closed, sent is unknown."""
     threads_before = set(threading.enumerate())
     write(backend, Put("/w/before", b"x" * 1_000_100))
     server.pause()
-    connection = backend._connection
     with ThreadPoolExecutor(41) as threads:
         outcomes = [
             threads.submit(write, backend, Put(f"/w/{i}", b"x" * 1_000_000)) for i in range(40)
         ]
         reading = threads.submit(read, backend, Get("/a"))
-        while len(connection._open) < 41 or not any(c.sent for c in list(connection._open)):
-            time.sleep(0.001)
+        await_request(line, "/w/", write=True)
         backend.close()
         kinds = {type(outcome.result()) for outcome in outcomes}
         read_ended = reading.result()
@@ -365,23 +387,14 @@ def test_close_ends_what_is_under_way(server: ZooKeeperServer, backend: ZooKeepe
     server.resume()
 
 
-def test_close_lets_what_was_sent_be_answered(backend: ZooKeeperBackend) -> None:
+def test_close_lets_what_was_sent_be_answered(backend: ZooKeeperBackend, line: Proxy) -> None:
     """If the server answers, operations sent before the close end with their results."""
     write(backend, Put("/before", b"1"))
-    connection = backend._connection
-    exchange = connection._client._call
-    closing = threading.Thread(target=backend.close)
-
-    def call_and_close(request: Any, result: Any) -> None:
-        exchange(request, result)
-        while not request.sent:
-            time.sleep(0.0001)
-        closing.start()
-
-    connection._client._call = call_and_close
-
-    (stat,) = write(backend, *[Put("/a", b"x" * 500_000)])
-    closing.join()
+    with ThreadPoolExecutor(1) as threads:
+        sent = threads.submit(write, backend, Put("/a", b"x" * 500_000))
+        await_request(line, "/a", write=True)
+        backend.close()
+        (stat,) = sent.result()
 
     assert isinstance(stat, Stat)
 
@@ -400,11 +413,11 @@ def test_a_forked_child_is_refused(server: ZooKeeperServer, backend: ZooKeeperBa
 
 
 def test_a_sync_whose_answer_is_lost_is_repeated(
-    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sync counts only with an answer: after two lost answers, it is sent again."""
     replies = [[CONNECTION_LOSS], [CONNECTION_LOSS], [(b"", 0)]]
-    monkeypatch.setattr(backend._connection, "exchange", lambda *_, **__: replies.pop(0))
+    monkeypatch.setattr(connection, "exchange", lambda *_, **__: replies.pop(0))
 
     backend.sync(soon())
 
@@ -412,33 +425,41 @@ def test_a_sync_whose_answer_is_lost_is_repeated(
 
 
 def test_a_sync_that_is_refused_says_so(
-    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that refuses to sync has not caught up."""
-    monkeypatch.setattr(backend._connection, "exchange", lambda *_, **__: [UnimplementedError.code])
+    monkeypatch.setattr(connection, "exchange", lambda *_, **__: [UnimplementedError.code])
 
     with pytest.raises(MetadataStoreError, match="UnimplementedError"):
         backend.sync(soon())
 
 
-def test_a_call_that_kazoo_forgot_is_sent_again(backend: ZooKeeperBackend) -> None:
+def test_a_call_that_kazoo_forgot_is_sent_again(
+    line: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A request queued in kazoo as the connection breaks does not wait until its deadline."""
-    client = backend._connection._client
-    call = client._call
-    forgotten = []
+    clients: list[Any] = []
 
-    def forget_once(request: Any, result: Any) -> None:
-        if forgotten:
-            call(request, result)
-        else:
-            # What happens to a request that comes between kazoo's clearing of its queue and its
-            # making of a new one, for a new session.
-            forgotten.append(request)
-            client._connection._socket.shutdown(2)
+    def make(*args: Any) -> Any:
+        clients.append(new_client(*args))
+        return clients[0]
 
-    client._call = forget_once
+    monkeypatch.setattr(connection_module, "new_client", make)
+    with closing(connected(f"zookeeper://{line.address}")) as backend:
+        call = clients[0]._call
+        forgotten: list[Any] = []
 
-    (stat,) = write(backend, Put("/a", b"1", ABSENT))
+        def forget_once(request: Any, result: Any) -> None:
+            if forgotten:
+                call(request, result)
+            else:
+                # What happens to a request that comes between kazoo's clearing of its queue and
+                # its making of a new one, for a new session.
+                forgotten.append(request)
+                line.cut()
+
+        clients[0]._call = forget_once
+        (stat,) = write(backend, Put("/a", b"1", ABSENT))
 
     assert stat.version == 0
     assert isinstance(forgotten[0].error, ConnectionLoss)
@@ -446,37 +467,41 @@ def test_a_call_that_kazoo_forgot_is_sent_again(backend: ZooKeeperBackend) -> No
 
 @pytest.mark.parametrize("error", [ThrottledOpError, SessionMovedError])
 def test_what_the_server_did_not_look_at_is_sent_again(
-    backend: ZooKeeperBackend, error: type[Exception]
+    server: ZooKeeperServer, error: type[ZookeeperError]
 ) -> None:
     """A write that the server says it has ignored is sent again, though it had been sent."""
-    client = backend._connection._client
-    call = client._call
-    ignored = []
+    ignored: list[bytes] = []
 
-    def ignore_twice(request: Any, result: Any) -> None:
-        if len(ignored) < 2:
-            ignored.append(request.serialize())
-            result.set_exception(error())
-        else:
-            call(request, result)
+    def ignore(opcode: int, packet: bytes) -> bytes:
+        """Let the server answer a sync instead."""
+        if opcode != MULTI or len(ignored) == 2:
+            return packet
+        ignored.append(packet[12:])
+        return pack("!i", 13) + packet[4:8] + pack("!ii", SYNC, 1) + b"/"
 
-    client._call = ignore_twice
-
-    (stat,) = write(backend, Put("/a", b"1", ABSENT))
+    with (
+        closing(Altering(server.address)) as line,
+        closing(connected(f"zookeeper://{line.address}")) as backend,
+    ):
+        line.alter_request = ignore
+        line.alter = once(MULTI, partial(with_code, error.code), times=2)
+        (stat,) = write(backend, Put("/a", b"1", ABSENT))
 
     assert stat.version == 0
     assert ignored[0] == ignored[1] != EMPTY_MULTI
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_client_that_broke_says_so(backend: ZooKeeperBackend) -> None:
+def test_a_client_that_broke_says_so(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If kazoo's thread dies of a fault, calls end at once, with errors that are not retriable."""
 
-    def break_down(_: float) -> None:
+    def break_down(*_: Any) -> None:
         raise RuntimeError("a fault")
 
     write(backend, Put("/before", b"1"))
-    backend._connection._client._connection._read_socket = break_down
+    monkeypatch.setattr(Handler, "select", break_down)
 
     unknown = write(backend, Put("/a", b"1"))
     unread = read(backend, Get("/a"))

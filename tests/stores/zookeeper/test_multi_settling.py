@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import count
@@ -12,7 +13,6 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
-    ConnectionLoss,
     SessionExpiredError,
     SessionMovedError,
     UnknownSessionError,
@@ -29,58 +29,65 @@ from batchkeeper.ops import (
     GetChildren,
     IndeterminateError,
     InvalidPathError,
+    MetadataStoreError,
     NotFoundError,
     Operation,
     OperationTimeoutError,
     Put,
     Stat,
 )
-from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper import write_ids
+from batchkeeper.stores.zookeeper.answers import Reply
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
 from batchkeeper.stores.zookeeper.jute import END, GET_DATA, MULTI, SYNC, Done, ZNode
 from batchkeeper.stores.zookeeper.multi_settling import Applied, _stamped
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import PATIENCE, soon, until
 from ..calls import lose_the_answer
-from .opening import connected, end_session
-
-
-@pytest.fixture
-def line(zookeeper_server: ZooKeeperServer, proxy: Callable[[str], Any]) -> Any:
-    """The connection between the store and the server, which can be cut."""
-    return proxy(zookeeper_server.address)
-
-
-@pytest.fixture
-def backend(line: Any, url: str) -> Iterator[ZooKeeperBackend]:
-    chroot = parse_url(url).prefix()
-    with closing(connected(f"zookeeper://{line.address}{chroot}")) as backend:
-        yield backend
+from .opening import Requests, connected, end_session
 
 
 def lose_the_request(
-    backend: ZooKeeperBackend, line: Any, ops: Sequence[Operation], instead: Callable[[], object]
-) -> Any:
-    """Cut the connection as a write is sent; return its result, and the part that was lost."""
-    call = backend._connection._client._call
-    lost = []
+    connection: ZooKeeperConnection,
+    line: Any,
+    write: Callable[[], Any],
+    instead: Callable[[], object] = lambda: None,
+    *,
+    late: bool = False,
+) -> tuple[Any, bytes]:
+    """Lose the first multi of a write; return its result, and the multi.
 
-    def lose(request: Any, result: Any) -> None:
-        if request.type == MULTI and not lost:
-            lost.append(request.serialize())
-            instead()
-            line.cut()
-            result.set_exception(ConnectionLoss())
-        else:
-            call(request, result)
+    The connection is cut, and the loss is noticed at once, or ``late``, at the write's deadline.
+    """
+    begin = connection.begin
+    lost: list[bytes] = []
 
-    backend._connection._client._call = lose
+    def lose(requests: Requests, deadline: float, **options: Any) -> Any:
+        if requests[0][0] != MULTI or lost:
+            return begin(requests, deadline, **options)
+        lost.append(requests[0][1])
+        instead()
+        line.cut()
+
+        def finish(deadline: float) -> list[Reply]:
+            until(lambda: not late or time.monotonic() >= deadline)
+            return [IndeterminateError("lost")]
+
+        return finish
+
+    connection.begin = lose  # type: ignore[method-assign]
     try:
-        return backend.write(ops, soon()), lost[0]
+        return write(), lost[0]
     finally:
-        backend._connection._client._call = call
+        connection.begin = begin  # type: ignore[method-assign]
+
+
+def refusal_of(backend: ZooKeeperBackend, ops: Sequence[Operation], deadline: float) -> Any:
+    with pytest.raises(MetadataStoreError) as refused:
+        backend.write(ops, deadline)
+    return refused.value
 
 
 def seed(backend: ZooKeeperBackend) -> None:
@@ -131,24 +138,31 @@ def test_a_delete_is_never_told_that_nothing_is_there_because_of_itself(
     assert isinstance(missing, NotFoundError)
 
 
-def test_what_never_arrived_is_sent_again(backend: ZooKeeperBackend, line: Any) -> None:
+def test_what_never_arrived_is_sent_again(
+    backend: ZooKeeperBackend, line: Any, connection: ZooKeeperConnection
+) -> None:
     """A multi whose request was lost takes effect once, when it is sent again."""
     seed(backend)
 
-    (put,), _ = lose_the_request(backend, line, [Put("/often", b"2")], lambda: None)
+    (put,), _ = lose_the_request(
+        connection, line, lambda: backend.write([Put("/often", b"2")], soon())
+    )
 
     assert (put.version, backend.read([Get("/often")], soon())[0].stat) == (2, put)
 
 
 def test_what_cannot_hold_any_more_is_refused_when_it_is_sent_again(
-    backend: ZooKeeperBackend, line: Any, other: KazooClient
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, line: Any, other: KazooClient
 ) -> None:
     """A lost multi that is sent again meets other clients' changes, each operation by itself."""
     seed(backend)
     ops = [Put("/mine", b"1", ABSENT), Put("/theirs", b"1", ABSENT), Put("/there", b"2", 1)]
 
     answers, straggler = lose_the_request(
-        backend, line, ops, lambda: other.create("/theirs", b"other")
+        connection,
+        line,
+        lambda: backend.write(ops, soon()),
+        lambda: other.create("/theirs", b"other"),
     )
 
     assert [type(answer) for answer in answers] == [Stat, BadVersionError, Stat]
@@ -159,7 +173,7 @@ def test_what_cannot_hold_any_more_is_refused_when_it_is_sent_again(
     other.delete("/there")
     other.create("/there", b"")
     other.set("/there", b"")
-    backend._connection.exchange([(MULTI, straggler)], soon(), repeat=False)
+    connection.exchange([(MULTI, straggler)], soon(), repeat=False)
     assert backend.read([Exists("/mine"), Exists("/theirs")], soon()) == [False, False]
 
 
@@ -186,29 +200,18 @@ def test_what_others_changed_meanwhile_is_said_to_be_applied(
 
 
 def test_a_write_that_is_not_wanted_any_more_is_shut_out(
-    backend: ZooKeeperBackend, line: Any
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, line: Any
 ) -> None:
     """After the deadline, a lost multi never takes effect, and its error says so."""
     seed(backend)
-    call = backend._connection._client._call
-    sent = []
 
-    def swallow(request: Any, result: Any) -> None:
-        if request.type == MULTI and not sent:
-            sent.append(request.serialize())
-        else:
-            call(request, result)
+    late, straggler = lose_the_request(
+        connection, line, lambda: refusal_of(backend, [Put("/late", b"1")], soon(0.2)), late=True
+    )
 
-    backend._connection._client._call = swallow
-
-    with pytest.raises(OperationTimeoutError) as late:
-        backend.write([Put("/late", b"1")], soon(1.0))
-
-    assert type(late.value) is OperationTimeoutError
+    assert type(late) is OperationTimeoutError
     # The straggler arrives after all: its slot has moved on.
-    backend._connection._client._call = call
-    straggler = sent[0]
-    (reply,) = backend._connection.exchange([(MULTI, straggler)], soon(), repeat=False)
+    (reply,) = connection.exchange([(MULTI, straggler)], soon(), repeat=False)
     assert isinstance(reply, tuple)
     assert backend.read([Exists("/late")], soon()) == [False]
 
@@ -228,43 +231,48 @@ def test_a_write_that_was_applied_in_spite_of_its_deadline_has_its_result(
     assert backend.read([Get("/often")], soon())[0].stat == stat
 
 
-def test_what_shut_a_write_out_is_told_from_the_write(backend: ZooKeeperBackend, line: Any) -> None:
+def test_what_shut_a_write_out_is_told_from_the_write(
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, line: Any
+) -> None:
     """If the answer to shutting a write out is lost, too, it is not taken for the write's."""
     seed(backend)
-    call = backend._connection._client._call
-    sent = []
 
-    def swallow(request: Any, result: Any) -> None:
-        if request.type == MULTI and not sent:
-            sent.append(request.serialize())
-            line.swallowed.clear()
-            line.swallows = True
-        else:
-            call(request, result)
+    def swallow() -> None:
+        line.swallowed.clear()
+        line.swallows = True
 
-    backend._connection._client._call = swallow
     with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(backend.write, [Put("/late", b"1")], soon(1.0))
+        writing = pool.submit(
+            lose_the_request,
+            connection,
+            line,
+            lambda: refusal_of(backend, [Put("/late", b"1")], soon(0.2)),
+            swallow,
+            late=True,
+        )
         assert line.swallowed.wait(PATIENCE)
         line.restore()
-        late = writing.exception(PATIENCE)
+        late, _ = writing.result(PATIENCE)
 
     assert type(late) is OperationTimeoutError
     assert backend.read([Exists("/late")], soon()) == [False]
 
 
 def test_the_leader_says_whether_a_write_was_applied(
-    backend: ZooKeeperBackend, line: Any, monkeypatch: pytest.MonkeyPatch
+    backend: ZooKeeperBackend,
+    connection: ZooKeeperConnection,
+    line: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The server that the client is connected to next may not know yet."""
     seed(backend)
-    exchange, asked = backend._connection.exchange, []
+    exchange, asked = connection.exchange, []
 
     def exchanged(requests: Any, *args: Any, **more: Any) -> Any:
         asked.append([opcode for opcode, _ in requests])
         return exchange(requests, *args, **more)
 
-    monkeypatch.setattr(backend._connection, "exchange", exchanged)
+    monkeypatch.setattr(connection, "exchange", exchanged)
     (stat,) = lose_the_answer(backend, line, [Put("/there", b"2", 1)])
     assert stat.version == 2
     assert [SYNC, GET_DATA] in asked
@@ -304,19 +312,23 @@ def test_a_session_that_ends_takes_the_slots_with_it(
 @pytest.mark.parametrize("where", ["new slot", "slot", "operation", "sent again"])
 def test_a_session_that_is_ending_refuses_nothing(
     backend: ZooKeeperBackend,
+    connection: ZooKeeperConnection,
     line: Any,
     monkeypatch: pytest.MonkeyPatch,
+    url: str,
     error: type[ZookeeperError],
     where: str,
 ) -> None:
     """A leader's error for a multi while the session ends is about the session, not the multi."""
-    seed(backend)
     if where == "new slot":
-        backend._writer._settler._write_ids._free.clear()
+        with closing(connected(url)) as other:
+            seed(other)
+    else:
+        seed(backend)
     # One for each operation: making a slot is a multi of one.
     codes = {"new slot": [error.code], "operation": [0, error.code]}.get(where, [error.code, -2])
     refusal = b"".join(pack("!i?ii", -1, False, code, code) for code in codes) + END
-    begin = backend._connection.begin
+    begin = connection.begin
     skipped = 1 if where == "sent again" else 0
     multis = count()
 
@@ -325,7 +337,7 @@ def test_a_session_that_is_ending_refuses_nothing(
             return lambda _: [(refusal, 0)]
         return begin(requests, deadline, **how)
 
-    monkeypatch.setattr(backend._connection, "begin", ending)
+    monkeypatch.setattr(connection, "begin", ending)
     put = [Put("/there", b"2", 1)]
     (stat,) = lose_the_answer(backend, line, put) if skipped else backend.write(put, soon())
     (again,) = lose_the_answer(backend, line, [Put("/there", b"3", 2)])

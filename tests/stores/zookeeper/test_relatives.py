@@ -94,7 +94,7 @@ def put(tree: Tree, op: Any, holds: bool, children: bool) -> tuple[Tree, Any]:
         if children:
             return tree, UnsupportedError
         return {**tree, op.path: Node(ephemeral=True)}, 0
-    set_ = node._replace(version=node.version + 1, holds=True)
+    set_ = Node(node.version + 1, True, node.ephemeral)
     return {**tree, op.path: set_}, set_.version
 
 

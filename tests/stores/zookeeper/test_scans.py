@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -24,8 +25,9 @@ from batchkeeper.ops import (
 )
 from batchkeeper.ops.results import Range, ScanResult
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.zookeeper import splitting
+from batchkeeper.stores.zookeeper import scans, splitting
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
 from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
 from batchkeeper.stores.zookeeper.jute import (
     EXISTS,
@@ -37,14 +39,13 @@ from batchkeeper.stores.zookeeper.jute import (
 )
 from batchkeeper.stores.zookeeper.readahead import Read, ReadAhead
 from batchkeeper.stores.zookeeper.walk import TreeWalk
+from batchkeeper.stores.zookeeper.writes import Writer
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...contents import put_all
 from ...proxy import Proxy
 from ...waiting import PATIENCE, soon
-from .opening import connected, end_session
-
-Requests = Sequence[tuple[int, bytes]]
+from .opening import Requests, connected, end_session
 
 _names = st.sampled_from(["a", "a-b", "a!", "b", "0", "~", "é", "\uff21", "a b"])
 _paths = st.lists(_names, min_size=1, max_size=5).map(lambda names: "/" + "/".join(names))
@@ -54,9 +55,8 @@ _trees = st.dictionaries(_paths, _values, max_size=40)
 
 
 @pytest.fixture
-def backend(url: str) -> Iterator[ZooKeeperBackend]:
-    with closing(connected(url)) as backend:
-        yield backend
+def backend_url(url: str) -> str:
+    return url
 
 
 @pytest.fixture
@@ -70,17 +70,50 @@ def own_backend(own_server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
         yield backend
 
 
-def _windows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that grows by the size of a walk's window with each page."""
-    page = TreeWalk._page
+def _reads(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
+    """Return a list that grows by each read of a walk."""
+    fill = ReadAhead.fill
+    asked: list[Read] = []
+
+    def note_and_fill(ahead: ReadAhead, next_read: Callable[[], Read | None]) -> None:
+        def note() -> Read | None:
+            if (read := next_read()) is not None:
+                asked.append(read)
+            return read
+
+        fill(ahead, note)
+
+    monkeypatch.setattr(ReadAhead, "fill", note_and_fill)
+    return asked
+
+
+def _windows(monkeypatch: pytest.MonkeyPatch, asked: list[Read]) -> list[int]:
+    """Return a list that grows, with each page, by how many nodes are asked for and not given."""
+    pages = TreeWalk.pages
     held = []
 
-    def note_page(walk: TreeWalk) -> Any:
-        held.append(len(walk._window))
-        return page(walk)
+    def note_pages(walk: TreeWalk) -> Any:
+        before = _nodes(asked)
+        given = 0
+        for page in pages(walk):
+            given += len(page)
+            held.append(_nodes(asked) - before - given)
+            yield page
 
-    monkeypatch.setattr(TreeWalk, "_page", note_page)
+    monkeypatch.setattr(TreeWalk, "pages", note_pages)
     return held
+
+
+def _nodes(asked: list[Read]) -> int:
+    return sum(read.opcode != GET_CHILDREN for read in asked)
+
+
+def _around_writes(
+    monkeypatch: pytest.MonkeyPatch, act: Callable[[Callable[..., Any], Any, float], Any]
+) -> None:
+    """Let ``act`` answer each call of the writer; it gets the way to make that call."""
+    write = Writer.write
+    monkeypatch.setattr(Writer, "write", lambda writer, *call: act(partial(write, writer), *call))
 
 
 def _fill(backend: ZooKeeperBackend, values: dict[str, bytes]) -> None:
@@ -114,10 +147,9 @@ def _model(values: dict[str, bytes], prefix: str, within: Range) -> list[tuple[s
 
 
 def _before_requests(
-    backend: ZooKeeperBackend, act: Callable[[Requests], object]
+    connection: ZooKeeperConnection, act: Callable[[Requests], object]
 ) -> Callable[[], None]:
     """Pass all requests of walks to ``act`` before they are sent; return a function to end that."""
-    connection = backend._connection
     begin = connection.begin
 
     def act_and_begin(requests: Requests, *args: Any, **options: Any) -> Any:
@@ -192,22 +224,12 @@ def test_a_scan_of_a_bushy_tree_holds_a_bounded_part_of_it(
     """Of thousands of directories, only a few are read ahead, and none twice."""
     values = {f"/{i:04}/{j}/{name}": b"v" for i in range(1500) for j in range(3) for name in "xy"}
     _fill(backend, values)
-    next_read = TreeWalk._next_read
-    reads = []
-    held = []
-
-    def note_read(walk: TreeWalk) -> Read | None:
-        read = next_read(walk)
-        reads.append(read)
-        held.append(len(walk._window))
-        return read
-
-    monkeypatch.setattr(TreeWalk, "_next_read", note_read)
+    made = _reads(monkeypatch)
+    held = _windows(monkeypatch, made)
 
     found = _scanned(backend)
 
     assert [result.path for result in found] == sorted(values)
-    made = [read for read in reads if read is not None]
     assert len(made) == len(set(made)) == 2 + 2 * 1500 + 2 * 4500 + 9000
     # So many on each of the two levels that have as many.
     assert 1000 < max(held) <= 2 * 2048 + 100
@@ -219,7 +241,7 @@ def test_a_scan_does_not_run_away_from_what_comes_next(
     """While a walk follows a deep path, it reads only a bounded number of later nodes."""
     values = {"/a" + "/x" * i: b"v" for i in range(100)} | {f"/b/{i:05}": b"v" for i in range(9000)}
     _fill(backend, values)
-    held = _windows(monkeypatch)
+    held = _windows(monkeypatch, _reads(monkeypatch))
 
     assert list(_found(backend)) == sorted(values)
     assert 1000 < max(held) <= 2048 + 100
@@ -266,7 +288,7 @@ def test_large_values_are_not_fetched_for_their_stats(
     with bk.open_store(url.replace(parse_url(url).hosts[0], line.address)) as store:
         put_all(store, values)
         other.create("/.batchkeeper/x", bytes(100_000), makepath=True)
-        held = _windows(monkeypatch)
+        held = _windows(monkeypatch, _reads(monkeypatch))
 
         before = line.answered
         stats = [stat for page in store.scan_pages("/", values=False) for stat in page]
@@ -284,11 +306,13 @@ def test_large_values_are_not_fetched_for_their_stats(
     assert widest * 100_000 > 10 << 20
 
 
-def test_a_scan_reads_no_subtree_outside_its_range(backend: ZooKeeperBackend) -> None:
+def test_a_scan_reads_no_subtree_outside_its_range(
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection
+) -> None:
     """Nodes that cannot lie in the range are neither read nor listed."""
     _fill(backend, {f"/{top}/{i}": b"v" for top in "abc" for i in range(100)})
     sent: list[bytes] = []
-    _before_requests(backend, lambda requests: sent.extend(body for _, body in requests))
+    _before_requests(connection, lambda requests: sent.extend(body for _, body in requests))
 
     found = _found(backend, "/", Range("/b/50", "/b/53"))
 
@@ -304,7 +328,7 @@ def test_a_scan_reads_no_subtree_outside_its_range(backend: ZooKeeperBackend) ->
 
 
 def test_a_node_that_vanishes_under_a_scan_is_left_out(
-    backend: ZooKeeperBackend, other: KazooClient
+    backend: ZooKeeperBackend, other: KazooClient, connection: ZooKeeperConnection
 ) -> None:
     """A path that is removed after it was listed is not given, and no error."""
     _fill(backend, {"/a/1": b"1", "/a/2": b"2", "/a/3": b"3", "/b/1": b"4"})
@@ -313,13 +337,13 @@ def test_a_node_that_vanishes_under_a_scan_is_left_out(
         if any(b"/a/2" in body for _, body in requests) and other.exists("/a/2"):
             other.delete("/a/2")
 
-    _before_requests(backend, remove)
+    _before_requests(connection, remove)
 
     assert _found(backend) == {"/a/1": b"1", "/a/3": b"3", "/b/1": b"4"}
 
 
 def test_a_directory_that_vanishes_before_it_is_listed(
-    backend: ZooKeeperBackend, other: KazooClient
+    backend: ZooKeeperBackend, other: KazooClient, connection: ZooKeeperConnection
 ) -> None:
     """A parent that is removed between its reading and its listing is given as it was read."""
     _fill(backend, {"/a": b"1", "/a/b": b"2"})
@@ -328,16 +352,18 @@ def test_a_directory_that_vanishes_before_it_is_listed(
         if any(opcode == GET_CHILDREN and body.endswith(b"/a\0") for opcode, body in requests):
             other.delete("/a", recursive=True)
 
-    _before_requests(backend, remove)
+    _before_requests(connection, remove)
 
     assert _found(backend) == {"/a": b"1"}
 
 
-def test_a_scan_syncs_before_it_reads(backend: ZooKeeperBackend) -> None:
+def test_a_scan_syncs_before_it_reads(
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection
+) -> None:
     """The walk begins after the server has caught up with all earlier writes."""
     _fill(backend, {"/a": b"1"})
     opcodes: list[int] = []
-    _before_requests(backend, lambda requests: opcodes.extend(opcode for opcode, _ in requests))
+    _before_requests(connection, lambda requests: opcodes.extend(opcode for opcode, _ in requests))
 
     pages = backend.scans.scan("/", Range(), None, PATIENCE)
     assert opcodes == []
@@ -356,14 +382,16 @@ def test_a_scan_that_is_closed_early_ends(backend: ZooKeeperBackend) -> None:
     assert len(_scanned(backend)) == 3000
 
 
-def test_large_values_come_few_at_a_time(backend: ZooKeeperBackend) -> None:
+def test_large_values_come_few_at_a_time(
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection
+) -> None:
     """A walk that meets large values after small ones asks for fewer at a time from then on."""
     values = {f"/{i:04}": b"s" for i in range(1000)}
     values |= {f"/big-{i:03}": b"L" * 40_000 for i in range(900)}
     _fill(backend, values)
     counts: list[int] = []
     end = _before_requests(
-        backend, lambda requests: counts.extend(body.count(b"/big") for _, body in requests)
+        connection, lambda requests: counts.extend(body.count(b"/big") for _, body in requests)
     )
 
     found = _found(backend)
@@ -377,12 +405,14 @@ def test_large_values_come_few_at_a_time(backend: ZooKeeperBackend) -> None:
     assert len(few) * 26 >= 900 - 512
 
 
-def test_a_scan_begins_with_a_few_values(backend: ZooKeeperBackend) -> None:
+def test_a_scan_begins_with_a_few_values(
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection
+) -> None:
     """The sizes of the first values are unknown, so only a few are read at a time."""
     _fill(backend, {f"/big-{i:03}": b"L" * 100_000 for i in range(100)})
     counts: list[int] = []
     end = _before_requests(
-        backend, lambda requests: counts.extend(body.count(b"/big") for _, body in requests)
+        connection, lambda requests: counts.extend(body.count(b"/big") for _, body in requests)
     )
 
     assert len(_found(backend)) == 100
@@ -392,12 +422,12 @@ def test_a_scan_begins_with_a_few_values(backend: ZooKeeperBackend) -> None:
 
 
 def test_answers_that_do_not_arrive_together_are_asked_for_singly(
-    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If multi-reads are lost repeatedly, a walk continues with single reads."""
     values = {f"/{i % 3}/{i}": b"%d" % i for i in range(300)}
     _fill(backend, values)
-    begin = backend._connection.begin
+    begin = connection.begin
     lost = []
 
     def lose_multi_reads(requests: Requests, *args: Any, **options: Any) -> Any:
@@ -413,7 +443,7 @@ def test_answers_that_do_not_arrive_together_are_asked_for_singly(
 
         return finish_badly
 
-    monkeypatch.setattr(backend._connection, "begin", lose_multi_reads)
+    monkeypatch.setattr(connection, "begin", lose_multi_reads)
 
     assert list(_found(backend).items()) == sorted(values.items())
     assert lost
@@ -464,18 +494,17 @@ def test_a_server_that_restarts_under_a_scan(
 
 
 def test_a_session_that_ends_under_a_scan(
-    backend: ZooKeeperBackend, zookeeper_server: ZooKeeperServer
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, zookeeper_server: ZooKeeperServer
 ) -> None:
     """A walk that continues in another session syncs in it, and repeats requests under way."""
     values = {f"/{i % 50:02}/{i:05}": b"%d" % i for i in range(10_000)}
     _fill(backend, values)
     opcodes: list[int] = []
-    _before_requests(backend, lambda requests: opcodes.extend(opcode for opcode, _ in requests))
+    _before_requests(connection, lambda requests: opcodes.extend(opcode for opcode, _ in requests))
     pages = backend.scans.scan("/", Range(), None, PATIENCE)
     found = list(next(pages))
-    client = backend._connection._client
     lost = threading.Event()
-    client.add_listener(lambda state: lost.set() if state != "CONNECTED" else None)
+    connection.attach(lambda moment: None if moment.state == "connected" else lost.set())
     end_session(backend, zookeeper_server.url)
     lost.wait()
 
@@ -539,9 +568,8 @@ def test_a_split_looks_at_a_sample_of_a_large_tree(
     flat, bushy = _flat(), _bushy()
     values = {**flat, **bushy}
     _fill(backend, values)
-    monkeypatch.setattr(splitting, "_LEVEL_NODES", 1000)
-    monkeypatch.setattr(splitting, "_NODES", 3000)
-    monkeypatch.setattr(splitting, "_NAMES", 500)
+    bounds = splitting.Bounds(level_nodes=1000, nodes=3000, names=500)
+    monkeypatch.setattr(scans, "split", partial(splitting.split, bounds=bounds))
     fetch = ReadAhead.fetch
     asked: list[Read] = []
 
@@ -593,17 +621,21 @@ def test_a_recursive_delete(backend: ZooKeeperBackend, other: KazooClient) -> No
     _fill(backend, {"/a": b"again"})
 
 
-def test_a_recursive_delete_of_many(backend: ZooKeeperBackend, other: KazooClient) -> None:
+def test_a_recursive_delete_of_many(
+    backend: ZooKeeperBackend,
+    connection: ZooKeeperConnection,
+    other: KazooClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """More nodes than fit in one call and one multi are removed, the deepest first."""
     values = {f"/t/{i % 30}/{i}": b"v" for i in range(9000)}
     _fill(backend, values)
     conflicts = backend.tally.counts()["conflict"]
-    write = backend._writer.write
-    begin = backend._connection.begin
+    begin = connection.begin
     first: list[str] = []
     multis: list[int] = []
 
-    def note_and_write(requests: Sequence[Any], deadline: float) -> Any:
+    def note_and_write(write: Callable[..., Any], requests: Sequence[Any], deadline: float) -> Any:
         first.extend(request.path for request in requests if not multis)
         return write(requests, deadline)
 
@@ -611,8 +643,8 @@ def test_a_recursive_delete_of_many(backend: ZooKeeperBackend, other: KazooClien
         multis.extend(body.count(b"/t/") for opcode, body in requests if opcode == MULTI)
         return begin(requests, *args, **options)
 
-    backend._writer.write = note_and_write  # type: ignore[method-assign]
-    backend._connection.begin = note_and_begin  # type: ignore[method-assign]
+    _around_writes(monkeypatch, note_and_write)
+    connection.begin = note_and_begin  # type: ignore[method-assign]
 
     assert backend.scans.delete_recursive("/t", PATIENCE) == 9000
     assert max(multis) == 1000
@@ -622,13 +654,15 @@ def test_a_recursive_delete_of_many(backend: ZooKeeperBackend, other: KazooClien
     assert backend.tally.counts()["conflict"] == conflicts
 
 
-def test_a_recursive_delete_of_large_and_empty_values(backend: ZooKeeperBackend) -> None:
+def test_a_recursive_delete_of_large_and_empty_values(
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection
+) -> None:
     """Large values are not read, but empty values are still distinguished from missing ones."""
     values = {f"/v/{i:03}/x": b"L" * 10_000 if i % 3 else b"" for i in range(300)}
     _fill(backend, values)
     opcodes: list[int] = []
     end = _before_requests(
-        backend, lambda requests: opcodes.extend(opcode for opcode, _ in requests)
+        connection, lambda requests: opcodes.extend(opcode for opcode, _ in requests)
     )
 
     removed = backend.scans.delete_recursive("/", PATIENCE)
@@ -639,20 +673,19 @@ def test_a_recursive_delete_of_large_and_empty_values(backend: ZooKeeperBackend)
 
 
 def test_what_is_hidden_survives_a_recursive_delete(
-    backend: ZooKeeperBackend, other: KazooClient
+    backend: ZooKeeperBackend, other: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another store's own nodes stay, and so do the parents that they need."""
     _fill(backend, {"/a/b": b"1", "/a/c/d": b"2", "/e": b"3"})
     other.create("/a/c/.batchkeeper", b"")
     other.create("/a/c/.batchkeeper/slots", b"")
-    write = backend._writer.write
     asked: list[str] = []
 
-    def note_and_write(requests: Sequence[Any], deadline: float) -> Any:
+    def note_and_write(write: Callable[..., Any], requests: Sequence[Any], deadline: float) -> Any:
         asked.extend(request.path for request in requests)
         return write(requests, deadline)
 
-    backend._writer.write = note_and_write  # type: ignore[method-assign]
+    _around_writes(monkeypatch, note_and_write)
 
     assert backend.scans.delete_recursive("/", PATIENCE) == 3
     assert other.get_children("/a") == ["c"]
@@ -661,21 +694,20 @@ def test_what_is_hidden_survives_a_recursive_delete(
 
 
 def test_a_recursive_delete_meets_other_clients(
-    backend: ZooKeeperBackend, other: KazooClient
+    backend: ZooKeeperBackend, other: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nodes removed meanwhile are no error, and nodes created below are removed as well."""
     _fill(backend, {f"/t/{i}": b"v" for i in range(20)})
-    write = backend._writer.write
     calls = []
 
-    def interfere(*args: Any) -> Any:
+    def interfere(write: Callable[..., Any], *args: Any) -> Any:
         if not calls:
             other.delete("/t/3")
             other.create("/t/4/new", b"n")
         calls.append(args)
         return write(*args)
 
-    backend._writer.write = interfere  # type: ignore[method-assign]
+    _around_writes(monkeypatch, interfere)
 
     assert backend.scans.delete_recursive("/t", PATIENCE) == 20
     assert other.exists("/t") is None
@@ -683,19 +715,18 @@ def test_a_recursive_delete_meets_other_clients(
 
 
 def test_a_recursive_delete_ends_among_restless_clients(
-    backend: ZooKeeperBackend, other: KazooClient
+    backend: ZooKeeperBackend, other: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tree is not walked forever if another client keeps adding to it."""
     _fill(backend, {"/t/0": b"v"})
-    write = backend._writer.write
     calls = []
 
-    def add_and_write(*args: Any) -> Any:
+    def add_and_write(write: Callable[..., Any], *args: Any) -> Any:
         calls.append(args)
         other.create(f"/t/new-{len(calls)}", b"n")
         return write(*args)
 
-    backend._writer.write = add_and_write  # type: ignore[method-assign]
+    _around_writes(monkeypatch, add_and_write)
 
     assert backend.scans.delete_recursive("/t", PATIENCE) == 5
     assert len(calls) == 5
@@ -703,14 +734,13 @@ def test_a_recursive_delete_ends_among_restless_clients(
 
 
 def test_deletes_without_an_answer_are_found_out_about(
-    backend: ZooKeeperBackend, other: KazooClient
+    backend: ZooKeeperBackend, other: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next walk shows the outcome of deletes without an answer, so that each counts once."""
     _fill(backend, {f"/t/{i}": b"v" for i in range(10)})
-    write = backend._writer.write
     calls = []
 
-    def lose_answers(requests: Any, deadline: float) -> Any:
+    def lose_answers(write: Callable[..., Any], requests: Any, deadline: float) -> Any:
         calls.append(len(requests))
         if len(calls) == 1:
             applied = write(requests[:4], deadline)
@@ -720,7 +750,7 @@ def test_deletes_without_an_answer_are_found_out_about(
             raise IndeterminateError("lost")
         return write(requests, deadline)
 
-    backend._writer.write = lose_answers  # type: ignore[method-assign]
+    _around_writes(monkeypatch, lose_answers)
 
     assert backend.scans.delete_recursive("/t", PATIENCE) == 10
     assert calls == [11, 7, 7]
@@ -732,8 +762,8 @@ def test_deletes_that_stay_unknown_are_said_to_be(
 ) -> None:
     """If deletes never get an answer, the outcome is unknown."""
     _fill(backend, {"/t/1": b"v"})
-    monkeypatch.setattr(
-        backend._writer, "write", lambda requests, _: [IndeterminateError("lost")] * len(requests)
+    _around_writes(
+        monkeypatch, lambda _, requests, __: [IndeterminateError("lost")] * len(requests)
     )
 
     with pytest.raises(IndeterminateError):
@@ -741,45 +771,47 @@ def test_deletes_that_stay_unknown_are_said_to_be(
 
 
 @pytest.mark.parametrize("applied", [0, 4])
-def test_a_delete_that_fails_half_way_says_so(backend: ZooKeeperBackend, applied: int) -> None:
+def test_a_delete_that_fails_half_way_says_so(
+    backend: ZooKeeperBackend, applied: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If values are removed, the error is indeterminate, even if the first answer is a refusal."""
     _fill(backend, {f"/t/{i}": b"v" for i in range(10)})
-    write = backend._writer.write
     left = StoreUnavailableError("gone")
 
-    def fail_after(requests: Any, deadline: float) -> Any:
+    def fail_after(write: Callable[..., Any], requests: Any, deadline: float) -> Any:
         return [left, *write(requests[:applied], deadline), *[left] * (len(requests) - applied - 1)]
 
-    backend._writer.write = fail_after  # type: ignore[method-assign]
+    _around_writes(monkeypatch, fail_after)
     with pytest.raises(IndeterminateError if applied else StoreUnavailableError) as caught:
         backend.scans.delete_recursive("/t", PATIENCE)
     assert caught.value.path == "/t"
     assert len(_found(backend, "/t")) == 10 - applied
 
 
-def test_a_walk_that_fails_behind_deletes_without_an_answer(backend: ZooKeeperBackend) -> None:
+def test_a_walk_that_fails_behind_deletes_without_an_answer(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Deletes may have been applied, so the error does not say that nothing was."""
     _fill(backend, {"/t/1": b"v"})
 
-    def lose(requests: Any, deadline: float) -> Any:
+    def lose(write: Callable[..., Any], requests: Any, deadline: float) -> Any:
         backend.close()
         return [IndeterminateError("lost") for _ in requests]
 
-    backend._writer.write = lose  # type: ignore[method-assign]
+    _around_writes(monkeypatch, lose)
     with pytest.raises(IndeterminateError, match="the store is closed"):
         backend.scans.delete_recursive("/t", PATIENCE)
 
 
 def test_a_server_that_restarts_under_a_recursive_delete(
-    own_server: ZooKeeperServer, own_backend: ZooKeeperBackend
+    own_server: ZooKeeperServer, own_backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A delete waits for the server after a kill, and each value counts once."""
     values = {f"/{i % 20}/{i:05}": b"v" for i in range(20_000)}
     _fill(own_backend, values)
-    write = own_backend._writer.write
     calls = []
 
-    def kill_and_write(*args: Any) -> Any:
+    def kill_and_write(write: Callable[..., Any], *args: Any) -> Any:
         calls.append(args)
         if len(calls) != 3:
             return write(*args)
@@ -790,7 +822,7 @@ def test_a_server_that_restarts_under_a_recursive_delete(
         finally:
             killer.join()
 
-    own_backend._writer.write = kill_and_write  # type: ignore[method-assign]
+    _around_writes(monkeypatch, kill_and_write)
 
     assert own_backend.scans.delete_recursive("/", PATIENCE) == 20_000
     assert _found(own_backend) == {}

@@ -32,14 +32,15 @@ from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.connection import Moment
 from batchkeeper.stores.zookeeper.exchanges import Trip
 from batchkeeper.stores.zookeeper.jute import SYNC
-from batchkeeper.stores.zookeeper.session import _ROOT, Proofs, ZooKeeperSession
+from batchkeeper.stores.zookeeper.session import Proofs, ZooKeeperSession
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...forks import holds_in_a_child
 from ...proxy import Proxy
 from ...waiting import PATIENCE, soon, until
+from ..calls import requests_to_zookeeper
 from ..foreign import zookeeper_client
-from .opening import connected, end_session
+from .opening import connected, end_session, recorded
 
 # The shortest timeout that a server with the tests' ticks grants.
 TIMEOUT = 1.0
@@ -48,6 +49,10 @@ STEADY = 4.0
 
 SHORT_OUTAGE = ["connection_lost", "reconnected"]
 LOSS = ["session_lost", "session_reestablished"]
+
+
+#: The body of a sync.
+ROOT = b"\0\0\0\1/"
 
 
 @pytest.fixture
@@ -230,14 +235,15 @@ def test_a_proof_holds_on_one_connection() -> None:
     assert proofs.prove(Trip(2, 120.0, 120.1), Trip(2, 120.2, 120.3)) == 106.0
 
 
-def test_a_trip_begins_with_its_sending(server: ZooKeeperServer) -> None:
+def test_a_trip_begins_with_its_sending(server: ZooKeeperServer, proxied: Proxy) -> None:
     """A request that waited for its answer counts from its sending, and no earlier or later."""
-    with closing(connected(server.url)) as backend, ThreadPoolExecutor(1) as threads:
-        connection = backend._connection
+    backend, connection = recorded(f"zookeeper://{proxied.address}")
+    with closing(backend), ThreadPoolExecutor(1) as threads:
         before = time.monotonic()
         server.pause()
-        trip = threads.submit(connection.round_trip, SYNC, _ROOT, soon())
-        until(lambda: any(call.sent for call in list(connection._open)))
+        asked = len(requests_to_zookeeper(proxied))
+        trip = threads.submit(connection.round_trip, SYNC, ROOT, soon())
+        until(lambda: len(requests_to_zookeeper(proxied)) > asked)
         sent = time.monotonic()
         time.sleep(0.1)
         resumed = time.monotonic()
@@ -250,16 +256,17 @@ def test_a_trip_begins_with_its_sending(server: ZooKeeperServer) -> None:
 
 def test_a_request_without_an_answer_is_no_trip(server: ZooKeeperServer, proxied: Proxy) -> None:
     """Neither a lost connection nor a deadline nor a close counts as an answer."""
-    with closing(connected(f"zookeeper://{proxied.address}")) as backend:
-        connection = backend._connection
+    backend, connection = recorded(f"zookeeper://{proxied.address}")
+    with closing(backend):
         proxied.swallows = True
-        assert connection.round_trip(SYNC, _ROOT, soon(0.2)) is None
+        assert connection.round_trip(SYNC, ROOT, soon(0.2)) is None
         with ThreadPoolExecutor(1) as threads:
-            trip = threads.submit(connection.round_trip, SYNC, _ROOT, soon())
-            until(lambda: any(call.sent for call in list(connection._open)))
+            before = len(requests_to_zookeeper(proxied))
+            trip = threads.submit(connection.round_trip, SYNC, ROOT, soon())
+            until(lambda: len(requests_to_zookeeper(proxied)) > before)
             proxied.cut()
             assert trip.result() is None
-    assert connection.round_trip(SYNC, _ROOT, soon()) is None
+    assert connection.round_trip(SYNC, ROOT, soon()) is None
 
 
 # --- the time that is left
@@ -296,14 +303,15 @@ def test_the_first_proof_after_a_long_time(server: ZooKeeperServer, busy: bool) 
 
 def test_a_session_that_nobody_needs_costs_nothing(server: ZooKeeperServer) -> None:
     """Without a listener, an ephemeral value or a question, the client makes no proofs."""
-    with closing(connected(server.url, session_timeout=STEADY)) as backend:
+    backend, connection = recorded(server.url, session_timeout=STEADY)
+    with closing(backend):
         assert backend.session.state == "connected"
         assert backend.session.id is not None
         backend.sync(soon())
-        before = backend._connection.zxid
+        before = connection.zxid
         time.sleep(STEADY / 4)  # There would be two proofs, and each has a zxid.
         backend.sync(soon())
-        assert backend._connection.zxid == before
+        assert connection.zxid == before
 
 
 @pytest.mark.parametrize("fault", ["swallows", "drops", "cut", "pause"])

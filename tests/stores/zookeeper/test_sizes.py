@@ -20,11 +20,14 @@ from batchkeeper.ops import (
     ValueTooLargeError,
 )
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
+from batchkeeper.stores.zookeeper.sizes import ENVELOPE, Sizes
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon
 from ..calls import kinds
-from .opening import connected
+from .altering import Altering
+from .opening import Requests, connected, recorded
 
 _LIMIT = 50_000
 
@@ -58,8 +61,7 @@ def test_a_call_that_is_too_large_goes_in_parts(opened: Callable[[str], ZooKeepe
     answers = backend.write(ops, soon())
 
     assert kinds(answers) == [Stat] * 500 + [BadVersionError] + [Stat] * 499
-    assert backend._sizes.most == backend._sizes.usual == _LIMIT
-    assert backend.limits.request_bytes <= _LIMIT < before.request_bytes
+    assert backend.limits == opened(f"/parts?jute_maxbuffer={_LIMIT}").limits != before
     assert backend.limits is backend.limits
     counts = backend.tally.counts()
     assert counts["split"] == 1
@@ -77,7 +79,7 @@ def test_an_operation_that_is_too_large_is_refused_alone(
 ) -> None:
     """The error names the limit; what fits is written, and the session stays the same."""
     backend = opened("/alone")
-    session = backend._connection.session_id
+    session = backend.session.id
 
     answers = backend.write(
         [Put("/before", b"1"), Put("/huge", b"x" * 60_000), Put("/fits", b"x" * 45_000)], soon()
@@ -86,7 +88,7 @@ def test_an_operation_that_is_too_large_is_refused_alone(
     assert kinds(answers) == [Stat, ValueTooLargeError, Stat]
     assert "jute.maxbuffer" in str(answers[1])
     assert str(_LIMIT) in str(answers[1])
-    assert backend._connection.session_id == session
+    assert backend.session.id == session
     assert len(backend.read([Get("/fits")], soon())[0].value) == 45_000
 
 
@@ -119,7 +121,7 @@ def test_reads_with_long_paths_go_in_parts(opened: Callable[[str], ZooKeeperBack
     assert [i for i, result in enumerate(found) if result] == [
         start + k for start in range(0, 100, 20) for k in range(4)
     ]
-    assert backend._sizes.most == _LIMIT
+    assert backend.limits == opened(f"/long?jute_maxbuffer={_LIMIT}").limits
 
 
 def test_a_tiny_limit(own_zookeeper: Callable[..., ZooKeeperServer]) -> None:
@@ -135,25 +137,28 @@ def test_a_tiny_limit(own_zookeeper: Callable[..., ZooKeeperServer]) -> None:
 
 
 def test_what_was_dropped_by_chance_is_not_taken_for_a_limit(
-    opened: Callable[[str], ZooKeeperBackend], monkeypatch: pytest.MonkeyPatch
+    small_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A detected limit holds only if a request beyond it is dropped once more."""
-    backend = opened("")
-    sizes, limits = backend._sizes, backend.limits
-    before, passes = (sizes.usual, sizes.most), sizes._passes
-    probed: list[int] = []
+    backend, connection = recorded(small_server.url)
+    with closing(backend):
+        sizes = Sizes(connection, before := 1_048_575)
+        exchange = connection.exchange
+        probed: list[int] = []
 
-    def unlucky(size: int) -> bool | None:
-        probed.append(size)
-        assert backend.limits.request_bytes <= limits.request_bytes
-        return False if size == 40_000 and probed.count(size) == 1 else passes(size)
+        def unlucky(requests: Requests, *args: Any, **options: Any) -> Any:
+            ((_, body),) = requests
+            probed.append(len(body) + ENVELOPE)
+            assert sizes.most <= before
+            if probed[-1] == 40_000 and probed.count(40_000) == 1:
+                return [CONNECTION_LOSS]
+            return exchange(requests, *args, **options)
 
-    monkeypatch.setattr(sizes, "_passes", unlucky)
+        monkeypatch.setattr(connection, "exchange", unlucky)
 
-    assert not sizes.drops(40_000, soon())
-    assert backend.limits == limits
-    assert probed.count(40_000) == 2
-    assert (sizes.usual, sizes.most) == before
+        assert not sizes.drops(40_000, soon())
+        assert probed.count(40_000) == 2
+        assert (sizes.usual, sizes.most) == (before, before)
 
 
 def test_an_outage_is_not_taken_for_a_limit(
@@ -161,28 +166,26 @@ def test_an_outage_is_not_taken_for_a_limit(
 ) -> None:
     """If a server dies repeatedly during a request, the request does not count as too large."""
     server = own_zookeeper()
-    backend = connected(server.url)
-    try:
+    deaths: list[int] = []
+
+    def die_of_it(_: int, packet: bytes) -> bytes | None:
+        if len(packet) < 100_000 or len(deaths) == 3:
+            return packet
+        deaths.append(1)
+        server.kill()
+        server.start()
+        return None
+
+    with (
+        closing(Altering(server.address)) as line,
+        closing(connected(f"zookeeper://{line.address}")) as backend,
+    ):
         backend.write([Put("/seed", b"1")], soon())
         before = backend.limits
-        call = backend._connection._client._call
-        deaths = []
-
-        def die_of_it(request: Any, result: Any) -> None:
-            if len(getattr(request, "_body", b"")) > 100_000 and len(deaths) < 3:
-                deaths.append(1)
-                server.kill()
-                call(request, result)
-                server.start()
-            else:
-                call(request, result)
-
-        backend._connection._client._call = die_of_it
+        line.alter_request = die_of_it
         (stat,) = backend.write([Put("/a", b"x" * 200_000, ABSENT)], soon())
-    finally:
-        backend.close()
 
-    assert stat.version == 0
-    assert len(deaths) == 3
-    assert backend.limits is before
-    assert backend.tally.counts()["split"] == 0
+        assert stat.version == 0
+        assert len(deaths) == 3
+        assert backend.limits is before
+        assert backend.tally.counts()["split"] == 0

@@ -33,12 +33,13 @@ from batchkeeper.ops import (
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper import writes
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
 from batchkeeper.stores.zookeeper.multi_settling import MultiSettler
 from batchkeeper.stores.zookeeper.write_ids import WriteIds
 
 from ...waiting import PATIENCE, error, result, until
 from ..calls import kinds, lose_the_answer, read, write
-from .opening import connected, in_session
+from .opening import before_exchange, connected, in_session
 
 
 def txn(*parts: Any) -> Transaction:
@@ -300,20 +301,19 @@ def test_a_check_below_an_ephemeral_path_that_goes(backend: ZooKeeperBackend) ->
 
 
 def test_an_ephemeral_node_above_that_is_replaced(
-    backend: ZooKeeperBackend, other: KazooClient, monkeypatch: pytest.MonkeyPatch
+    backend: ZooKeeperBackend,
+    connection: ZooKeeperConnection,
+    other: KazooClient,
 ) -> None:
     """If the node below which nothing can be is another one, the check may not have held."""
     write(backend, in_session(backend, Put("/e", b"", ephemeral=True)))
-    begin, calls = backend._connection.begin, []
 
-    def replace(*args: Any, **how: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 3:  # after the first attempt and the read
-            other.delete("/e")
-            other.create("/e/x", b"", makepath=True)
-        return begin(*args, **how)
+    def replace() -> None:
+        other.delete("/e")
+        other.create("/e/x", b"", makepath=True)
 
-    monkeypatch.setattr(backend._connection, "begin", replace)
+    # After the first attempt and the look.
+    before_exchange(connection, lambda: None, lambda: None, replace)
     (answer,) = write(backend, txn(Check("/e/x", ABSENT), Put("/b", b"")))
 
     assert isinstance(answer, IndeterminateError)
@@ -322,22 +322,22 @@ def test_an_ephemeral_node_above_that_is_replaced(
 
 @pytest.mark.parametrize("when", ["before the multi", "after the multi"])
 def test_a_node_that_is_replaced_between_look_and_multi(
-    backend: ZooKeeperBackend, other: KazooClient, monkeypatch: pytest.MonkeyPatch, when: str
+    backend: ZooKeeperBackend,
+    connection: ZooKeeperConnection,
+    other: KazooClient,
+    when: str,
 ) -> None:
     """Nobody knows whether the condition held, so the transaction is only known as applied."""
     write(backend, Put("/a", b""), Put("/c", b""))
-    begin, calls = backend._connection.begin, []
+    after = when == "after the multi"
 
-    def replace(*args: Any, **how: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 2 + (when == "after the multi"):
-            if when == "after the multi":
-                until(lambda: other.exists("/b") is not None)
-            other.delete("/a")
-            other.create("/a", None)
-        return begin(*args, **how)
+    def replace() -> None:
+        if after:
+            until(lambda: other.exists("/b") is not None)
+        other.delete("/a")
+        other.create("/a", None)
 
-    monkeypatch.setattr(backend._connection, "begin", replace)
+    before_exchange(connection, *[lambda: None] * (1 + after), replace)
     answers = write(
         backend,
         txn(Check("/a", 0), Put("/b", b"")),
@@ -352,11 +352,14 @@ def test_a_node_that_is_replaced_between_look_and_multi(
 
 
 def test_a_second_look_over_another_connection_is_repeated(
-    backend: ZooKeeperBackend, other: KazooClient, line: Any, monkeypatch: pytest.MonkeyPatch
+    backend: ZooKeeperBackend,
+    connection: ZooKeeperConnection,
+    other: KazooClient,
+    line: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """If the connection changes meanwhile, nobody knows which state the read has seen."""
     write(backend, Put("/a", b"1"))
-    connection = backend._connection
     begin, calls = connection.begin, []
 
     def cut(*args: Any, **how: Any) -> Any:
@@ -387,22 +390,21 @@ def test_a_second_look_does_not_hold_up_a_multi_that_was_not_sent(
     url: str, line: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection is lost before the multi: the transaction ends in time, as not applied."""
+    begin, calls = ZooKeeperConnection.begin, []
+
+    def cut_off(connection: ZooKeeperConnection, *args: Any, **how: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 2:  # after the look
+            line.close()
+            until(lambda: not connection.connected)
+        return begin(connection, *args, **how)
+
     chroot = parse_url(url).prefix()
     with bk.open_store(f"zookeeper://{line.address}{chroot}") as store:
         result(store.put("/a", b"1"))
-        connection = store._engine._backend._connection  # type: ignore[attr-defined]
-        begin, calls = connection.begin, []
-
-        def cut_off(*args: Any, **how: Any) -> Any:
-            calls.append(args)
-            if len(calls) == 2:  # after the read
-                line.close()
-                until(lambda: not connection.connected)
-            return begin(*args, **how)
-
         # The back end says that the multi was not sent; on a slow machine, it says so late.
         monkeypatch.setattr("batchkeeper.batching.engine._GRACE", PATIENCE)
-        monkeypatch.setattr(connection, "begin", cut_off)
+        monkeypatch.setattr(ZooKeeperConnection, "begin", cut_off)
         found = error(store.transaction([Check("/a", 0), Put("/b", b"")], timeout=1))
 
     assert type(found) is bk.StoreUnavailableError

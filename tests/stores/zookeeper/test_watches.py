@@ -38,7 +38,7 @@ from ...forks import holds_in_a_child
 from ...proxy import Proxy
 from ...waiting import PATIENCE, result, soon, until
 from ..foreign import said_by_zookeeper
-from .opening import connected, end_session
+from .opening import RecordingConnection, before_exchange, connected, end_session, recorded
 from .secured import TlsZooKeeper
 
 Change = tuple[str, str]
@@ -81,9 +81,8 @@ def await_all(backend: ZooKeeperBackend, all_: Seen) -> None:
 
 
 @pytest.fixture
-def backend(url: str) -> Iterator[ZooKeeperBackend]:
-    with closing(connected(url)) as backend:
-        yield backend
+def backend_url(url: str) -> str:
+    return url
 
 
 @pytest.fixture
@@ -340,21 +339,23 @@ def test_what_changes_while_a_watch_begins(
 
 
 def test_what_has_changed_just_before_a_watch_begins(
-    backend: ZooKeeperBackend, other: KazooClient, monkeypatch: pytest.MonkeyPatch
+    backend: ZooKeeperBackend,
+    other: KazooClient,
+    monkeypatch: pytest.MonkeyPatch,
+    connection: RecordingConnection,
 ) -> None:
     """Events that the beginning of a watch has overtaken still reach the other watches."""
     other.create("/a", b"1")
     outer = Seen(backend, "/")
-    watches = backend.watches
-    begin = watches._placing.begin
+    begin = Placing.begin
 
-    def begin_late(prefix: str, deadline: float) -> dict[str, int] | None:
+    def begin_late(placing: Placing, prefix: str, deadline: float) -> dict[str, int] | None:
         other.delete("/a")
         other.create("/a", None)
-        until(lambda: watches._waiting >= 2)
-        return begin(prefix, deadline)
+        until(lambda: len(connection.events) >= 2)
+        return begin(placing, prefix, deadline)
 
-    monkeypatch.setattr(watches._placing, "begin", begin_late)
+    monkeypatch.setattr(Placing, "begin", begin_late)
     Seen(backend, "/a")
     put(backend, "/end")
     until(lambda: ("created", "/end") in outer.changes())
@@ -376,17 +377,13 @@ def test_many_watches(server: ZooKeeperServer) -> None:
         ]
 
 
-def test_own_slots_are_left_out(backend: ZooKeeperBackend) -> None:
+def test_own_slots_are_left_out(backend: ZooKeeperBackend, connection: RecordingConnection) -> None:
     """A watch of everything costs nothing for the slots that each write sets."""
     put(backend, "/a")
-    received: list[bytes] = []
-    receive = backend._connection._handler.on_events
-    assert receive is not None
-    backend._connection.receive_events(lambda packets: (received.extend(packets), receive(packets)))
     seen = Seen(backend, "/")
     put(backend, *["/a"] * 20)
     until(lambda: len(seen.events) == 20)
-    assert len(received) == 20
+    assert len(connection.events) == 20
 
 
 # --- outages
@@ -499,20 +496,20 @@ def test_what_changes_while_watches_are_placed_again(
     """The gap stands for all changes until the tree was read, so nothing comes twice or wrong."""
     with (
         closing(connected(server.url)) as writer,
-        closing(connected(f"zookeeper://{proxied.address}")) as backend,
+        closing((pair := recorded(f"zookeeper://{proxied.address}"))[0]) as backend,
     ):
         put(writer, "/parent/x")
         seen = Seen(backend, "/")
-        placing = backend.watches._placing
-        bare = placing.bare
+        events = pair[1].events
+        bare = Placing.bare
 
         def write_and_read(*arguments: Any) -> dict[str, int]:
-            before = backend.watches._received
+            before = len(events)
             put(writer, "/parent")
-            until(lambda: backend.watches._received > before)
+            until(lambda: len(events) > before)
             return bare(*arguments)
 
-        monkeypatch.setattr(placing, "bare", write_and_read)
+        monkeypatch.setattr(Placing, "bare", write_and_read)
         proxied.cut()
         until(lambda: seen.events)
         put(writer, "/end")
@@ -582,7 +579,10 @@ def test_a_watch_that_begins_during_an_outage(server: ZooKeeperServer, proxied: 
 
 
 def test_too_many_events_are_a_gap(
-    backend: ZooKeeperBackend, store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
+    backend: ZooKeeperBackend,
+    store: bk.MetadataStore,
+    monkeypatch: pytest.MonkeyPatch,
+    connection: RecordingConnection,
 ) -> None:
     """If events come faster than they can be read, they are dropped, and a gap says so."""
     monkeypatch.setattr(watches_module, "_MOST_EVENTS", 10)
@@ -598,7 +598,7 @@ def test_too_many_events_are_a_gap(
     until(lambda: events)
     for future in [store.put(f"/{i}", b"") for i in range(100)]:
         result(future)
-    until(lambda: backend.watches._overflown)
+    until(lambda: len(connection.events) > 100)
     blocked.set()
     until(lambda: any(event.kind == "gap" for event in events))
 
@@ -637,8 +637,10 @@ def test_closing(backend: ZooKeeperBackend) -> None:
 
 def test_closing_the_store_ends_a_call(server: ZooKeeperServer) -> None:
     """A call of ``watch`` that waits for the server ends when the store is closed."""
-    backend = connected(server.url)
+    backend, connection = recorded(server.url)
     put(backend, "/a")
+    called = threading.Event()
+    before_exchange(connection, called.set)
     server.pause()
     errors: list[Exception] = []
 
@@ -650,7 +652,7 @@ def test_closing_the_store_ends_a_call(server: ZooKeeperServer) -> None:
 
     thread = threading.Thread(target=watch)
     thread.start()
-    until(lambda: backend.watches._calls)
+    assert called.wait(PATIENCE)
     backend.close()
     thread.join(PATIENCE)
     assert [type(failure) for failure in errors] == [StoreClosedError]
@@ -678,10 +680,12 @@ def test_no_history(backend: ZooKeeperBackend) -> None:
 
 @pytest.mark.parametrize("code", [UNIMPLEMENTED, CONNECTION_LOSS])
 def test_a_server_without_persistent_watches(
-    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch, code: int
+    backend: ZooKeeperBackend,
+    connection: RecordingConnection,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
 ) -> None:
     """A server that refuses the request, or drops the connection for it, is unsupported at once."""
-    connection = backend._connection
     exchange = connection.exchange
 
     def refuse(requests: Any, deadline: float, *, repeat: bool) -> Any:
@@ -699,9 +703,8 @@ def test_a_fault_while_a_watch_is_placed(
 ) -> None:
     """A fault of the package ends the call with an error, is logged, and other watches go on."""
     seen = Seen(backend, "/")
-    placing = backend.watches._placing
     with monkeypatch.context() as patch:
-        patch.setattr(placing, "place", None)
+        patch.setattr(Placing, "place", None)
         with pytest.raises(MetadataStoreError, match="TypeError"):
             Seen(backend, "/a")
     until(lambda: seen.changes() == [("gap", "/")])
@@ -729,7 +732,9 @@ def test_a_forked_child(backend: ZooKeeperBackend) -> None:
 
 
 @pytest.mark.server
-def test_a_prefix_that_may_not_be_read(fresh_url: Callable[[str], str]) -> None:
+def test_a_prefix_that_may_not_be_read(
+    fresh_url: Callable[[str], str], zookeeper_server: ZooKeeperServer
+) -> None:
     """Wrong credentials end the call at once, whether or not the path has children."""
     url = fresh_url("zookeeper")
     anna = {"username": "anna", "password": "anna's"}
@@ -741,7 +746,8 @@ def test_a_prefix_that_may_not_be_read(fresh_url: Callable[[str], str]) -> None:
                 with pytest.raises(AuthenticationError, match=re.escape(prefix)) as refused:
                     Seen(intruder, prefix)
                 assert "wrong" not in str(refused.value)
-            until(lambda: not intruder.watches._placed)
+            chroot = parse_url(url).prefix()
+            until(lambda: [p for p in placed(zookeeper_server) if p.startswith(chroot)] == [chroot])
         put(owner, "/leaf", "/new")
         until(lambda: seen.changes() == [("modified", "/leaf"), ("created", "/new")])
 

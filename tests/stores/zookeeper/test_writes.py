@@ -34,14 +34,16 @@ from batchkeeper.stores import parse_url
 from batchkeeper.stores.backend import PartRequest
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.codecs import WRITES, KnownNode, WriteStep
+from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
 from batchkeeper.stores.zookeeper.jute import MULTI_READ, SET_DATA, ZNode
 from batchkeeper.stores.zookeeper.nodes import NULL, Nodes
+from batchkeeper.stores.zookeeper.reads import Reader
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon
 from ..calls import kinds, read, write
 from ..foreign import zookeeper_client
-from .opening import connected
+from .opening import before_exchange, bodies_of, connected
 
 Connect = Callable[..., ZooKeeperBackend]
 
@@ -85,8 +87,8 @@ def opened(url: str) -> Iterator[Connect]:
 
 
 @pytest.fixture
-def backend(opened: Connect) -> ZooKeeperBackend:
-    return opened()
+def backend_url(url: str) -> str:
+    return url
 
 
 @pytest.fixture
@@ -95,19 +97,6 @@ def other(
 ) -> Iterator[Chroot]:
     with zookeeper_client(zookeeper_server.url) as client:
         yield Chroot(client, parse_url(url).prefix())
-
-
-def before_exchange(backend: ZooKeeperBackend, *actions: Callable[[], object]) -> None:
-    """Run one of the actions before each of the next exchanges with the server."""
-    connection = backend._connection
-    begin = connection.begin
-    left = iter(actions)
-
-    def act_and_begin(*args: Any, **options: Any) -> Any:
-        next(left, lambda: None)()
-        return begin(*args, **options)
-
-    connection.begin = act_and_begin  # type: ignore[method-assign]
 
 
 class Stamp(NamedTuple):
@@ -290,7 +279,7 @@ def test_what_became_a_parent_meanwhile_has_no_version_to_expect(opened: Connect
 
 
 def test_a_value_that_was_replaced_by_a_parent_is_not_claimed(
-    backend: ZooKeeperBackend, other: Chroot
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, other: Chroot
 ) -> None:
     """Version 0 never counts as met if the node may have been created again as a parent."""
     write(backend, Put("/t", b"1", ABSENT))
@@ -299,8 +288,8 @@ def test_a_value_that_was_replaced_by_a_parent_is_not_claimed(
         other.delete("/t")
         other.create("/t", None)
 
-    # The sync with the read, and the multi.
-    before_exchange(backend, lambda: None, replace)
+    # The sync with the look, and the multi.
+    before_exchange(connection, lambda: None, replace)
 
     (answer,) = write(backend, Put("/t", b"2", 0))
 
@@ -309,12 +298,14 @@ def test_a_value_that_was_replaced_by_a_parent_is_not_claimed(
     assert answer.path == "/t"
 
 
-def test_puts_that_expect_0_are_looked_at_together(backend: ZooKeeperBackend) -> None:
+def test_puts_that_expect_0_are_looked_at_together(
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection
+) -> None:
     """Any number of puts that expect 0 in a call takes one read with its sync, and one multi."""
     paths = [f"/t/{n}" for n in range(100)]
     write(backend, *[Put(path, b"1", ABSENT) for path in paths])
     exchanges: list[None] = []
-    before_exchange(backend, *[lambda: exchanges.append(None)] * 10)
+    before_exchange(connection, *[lambda: exchanges.append(None)] * 10)
 
     answers = write(backend, *[Put(path, b"2", 0) for path in paths])
 
@@ -395,18 +386,11 @@ def test_two_clients_make_the_same_parents_at_once(opened: Connect) -> None:
 
 
 def test_a_parent_that_another_client_made_costs_no_look_at_the_rest(
-    opened: Connect, backend: ZooKeeperBackend
+    opened: Connect, backend: ZooKeeperBackend, connection: ZooKeeperConnection
 ) -> None:
     """A multi that failed for its parents is repeated after a read of these parents only."""
     write(opened(), Put("/p/q/first", b"1"))
-    exchange = backend._connection.exchange
-    reads: list[bytes] = []
-
-    def note_and_exchange(requests: Any, *args: Any, **options: Any) -> Any:
-        reads.extend(body for opcode, body in requests if opcode == MULTI_READ)
-        return exchange(requests, *args, **options)
-
-    backend._connection.exchange = note_and_exchange  # type: ignore[method-assign]
+    reads = bodies_of(connection, MULTI_READ)
 
     answers = write(backend, *[Put(f"/p/q/{i}", b"1", ABSENT) for i in range(100)])
 
@@ -434,11 +418,13 @@ def test_a_path_that_another_client_made_and_removed(
     assert (answers[1].actual, answers[2].actual) == (ABSENT, 0)
 
 
-def test_a_path_that_changes_between_the_rounds(backend: ZooKeeperBackend, other: Chroot) -> None:
+def test_a_path_that_changes_between_the_rounds(
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, other: Chroot
+) -> None:
     """A change between the read and the second multi is noticed; neighbours succeed."""
     other.create("/x")
     before_exchange(
-        backend,
+        connection,
         lambda: None,  # the multi that fails
         lambda: None,  # the read, which finds /x
         lambda: other.delete("/x"),  # before the second multi
@@ -454,12 +440,12 @@ def test_a_path_that_changes_between_the_rounds(backend: ZooKeeperBackend, other
 
 
 def test_a_version_that_changes_between_the_rounds_is_compared_again(
-    backend: ZooKeeperBackend, other: Chroot
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, other: Chroot
 ) -> None:
     """A condition that held at the read but no longer holds is refused by the second multi."""
     write(backend, Put("/v", b"1"), Put("/there", b"1"))
     before_exchange(
-        backend, lambda: None, lambda: None, lambda: other.set("/v", b"of somebody else")
+        connection, lambda: None, lambda: None, lambda: other.set("/v", b"of somebody else")
     )
 
     refused, also = write(backend, Put("/v", b"2", 0), Put("/there", b"2", ABSENT))
@@ -469,10 +455,12 @@ def test_a_version_that_changes_between_the_rounds_is_compared_again(
     assert read(backend, Get("/v"))[0].value == b"of somebody else"
 
 
-def test_a_path_that_never_holds_still(backend: ZooKeeperBackend, other: Chroot) -> None:
+def test_a_path_that_never_holds_still(
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, other: Chroot
+) -> None:
     """Even if other clients disturb every round, each operation ends with the right outcome."""
     write(backend, Put("/steady", b"0"))
-    before_exchange(backend, *[lambda: other.flip("/restless")] * 25)
+    before_exchange(connection, *[lambda: other.flip("/restless")] * 25)
 
     answers = write(
         backend,
@@ -485,7 +473,7 @@ def test_a_path_that_never_holds_still(backend: ZooKeeperBackend, other: Chroot)
 
 
 def test_a_parent_that_was_replaced_by_a_value_is_not_claimed(
-    backend: ZooKeeperBackend, other: Chroot
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, other: Chroot
 ) -> None:
     """ABSENT never counts as met if a value may have been overwritten."""
     write(backend, Put("/before", b"1"))
@@ -495,8 +483,8 @@ def test_a_parent_that_was_replaced_by_a_value_is_not_claimed(
         other.delete("/a")
         other.create("/a", b"a value, at version 0 like the parent")
 
-    # The multi that fails, the read, and the second multi.
-    before_exchange(backend, *[lambda: None] * 2, replace)
+    # The multi that fails, the look, and the second multi.
+    before_exchange(connection, *[lambda: None] * 2, replace)
 
     (answer,) = write(backend, Put("/a", b"1", ABSENT))
 
@@ -506,12 +494,12 @@ def test_a_parent_that_was_replaced_by_a_value_is_not_claimed(
 
 
 def test_a_parent_that_got_a_value_meanwhile_is_not_overwritten(
-    backend: ZooKeeperBackend, other: Chroot
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, other: Chroot
 ) -> None:
     """A put with ABSENT at a parent compares the version that the parent had without a value."""
     write(backend, Put("/before", b"1"))
     other.create("/a", None)
-    before_exchange(backend, *[lambda: None] * 2, lambda: other.set("/a", b"of somebody else"))
+    before_exchange(connection, *[lambda: None] * 2, lambda: other.set("/a", b"of somebody else"))
 
     (refused,) = write(backend, Put("/a", b"1", ABSENT))
 
@@ -520,11 +508,13 @@ def test_a_parent_that_got_a_value_meanwhile_is_not_overwritten(
     assert read(backend, Get("/a"))[0].value == b"of somebody else"
 
 
-def test_a_delete_above_a_new_path_costs_no_search(backend: ZooKeeperBackend) -> None:
+def test_a_delete_above_a_new_path_costs_no_search(
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection
+) -> None:
     """A delete that a put of the same call makes impossible waits for that put, in one round."""
     write(backend, Put("/a", b"1"), Put("/b", b"1"))
     rounds = []
-    before_exchange(backend, *[lambda: rounds.append(1)] * 20)
+    before_exchange(connection, *[lambda: rounds.append(1)] * 20)
 
     answers = write(backend, Delete("/a"), Put("/a/x", b"1"), Delete("/b"))
 
@@ -590,12 +580,12 @@ def test_what_is_there_needs_no_permission_to_create(
 
 
 def test_what_lies_below_a_parent_that_cannot_be_made_is_answered_together(
-    backend: ZooKeeperBackend, other: Chroot
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection, other: Chroot
 ) -> None:
     """If a missing parent may not be created, all puts below it are refused at once."""
     other.create("/locked", acl=[make_acl("world", "anyone", read=True)])
     rounds: list[int] = []
-    before_exchange(backend, *[lambda: rounds.append(1)] * 100)
+    before_exchange(connection, *[lambda: rounds.append(1)] * 100)
 
     answers = write(
         backend, Put("/free", b"1"), *[Put(f"/locked/deep/{i}", b"1", ABSENT) for i in range(50)]
@@ -674,7 +664,7 @@ def test_what_no_request_can_hold_is_refused_alone(
     backend: ZooKeeperBackend, other: Chroot
 ) -> None:
     """An operation that is too large is refused before it is sent, and the session goes on."""
-    session = backend._connection.session_id
+    session = backend.session.id
     # A request has room for its delete, but not for the access rights of its put as well.
     long_path = "/l" + "o" * (backend.limits.request_bytes - 62)
 
@@ -696,7 +686,7 @@ def test_what_no_request_can_hold_is_refused_alone(
         ValueTooLargeError,
         Stat,
     ]
-    assert backend._connection.session_id == session
+    assert backend.session.id == session
     assert not other.client.exists(other.path + "/huge")
 
 
@@ -767,7 +757,7 @@ def test_what_was_applied_is_told_although_a_later_look_fails(
 
     large = bytes(700_000)  # so that each has a multi of its own
     backend.write([Put("/there", b"")], soon())
-    monkeypatch.setattr(backend._writer._reader, "look", fail)
+    monkeypatch.setattr(Reader, "read_nodes", fail)
     stat, error = backend.write([Put("/new", large), Put("/there", large, 5)], soon())
     assert stat.version == 0
     assert isinstance(error, StoreUnavailableError)
