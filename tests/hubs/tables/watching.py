@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Event
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -58,21 +58,49 @@ def tells_revisions(store: bk.MetadataStore) -> bool:
 
 
 class Held:
-    """The events of a table, which wait for ``release``, and lose their revisions if asked to."""
+    """Stands between a table and the watches of its store: events wait for ``release``.
 
-    def __init__(self, table: Table, revisions: bool) -> None:
+    They lose their revisions if ``revisions`` is not set. ``handled`` counts those that the table
+    has handled, and ``held`` is set when one waits.
+    """
+
+    def __init__(self, revisions: bool) -> None:
+        self.revisions = revisions
         self.held = Event()
-        self._released = Event()
-        self._revisions = revisions
-        self._hear = table._watchers._hear
-
-    def hear(self, event: bk.WatchEvent) -> None:
-        self.held.set()
-        assert self._released.wait(PATIENCE)
-        self._hear(event if self._revisions else event._replace(revision=None))
+        self.handled = 0
+        self.released = Event()
 
     def release(self) -> None:
-        self._released.set()
+        self.released.set()
+
+
+class HeldWatch:
+    """A watch whose events are held."""
+
+    def __init__(self, held: Held, watch: bk.Watch) -> None:
+        self._held = held
+        self._watch = watch
+        self._given = False  # whether the table handles an event
+
+    def next_event(self, timeout: float | None = None) -> bk.WatchEvent | None:
+        held = self._held
+        held.handled += self._given
+        event = self._watch.next_event(timeout)
+        self._given = event is not None and event.kind != "gap"
+        if event is None or not self._given:
+            return event
+        held.held.set()
+        assert held.released.wait(PATIENCE)
+        return event if held.revisions else event._replace(revision=None)
+
+    def close(self) -> None:
+        self._watch.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @contextmanager
@@ -80,9 +108,10 @@ def held_events(
     table: Table, monkeypatch: pytest.MonkeyPatch, *, revisions: bool = True
 ) -> Iterator[Held]:
     """Hold back the events of a table, whose watch is in place, until ``release``."""
+    held, store = Held(revisions), table.shelf.store
+    watch = store.watch
+    monkeypatch.setattr(store, "watch", lambda prefix: HeldWatch(held, watch(prefix)))
     arm(table, "first", lambda *_: None)
-    held = Held(table, revisions)
-    monkeypatch.setattr(table._watchers, "_hear", held.hear)
     try:
         yield held
     finally:

@@ -159,9 +159,10 @@ def test_the_metadata_is_not_formatted_under_a_hub(store: bk.MetadataStore) -> N
 
 def test_memberships_outlive_hubs(store: bk.MetadataStore, another: Opens) -> None:
     """What an operator has set is in force for later lives of a hub, and known to the hub."""
-    with Hosts(store, R) as hosts, Hosts(another(), R) as others:
+    second = another()
+    with Hosts(store, R) as hosts, Hosts(second, R) as others:
         hub = hosts.register("hub-1", timeout=PATIENCE)
-        others._store.sync()
+        second.sync()
         others.set_draining("hub-1", True)
         assert [each.draining for each in others.hubs().values()] == [True]
         until(lambda: hub.draining)
