@@ -13,6 +13,7 @@ from batchkeeper.testing.servers import LocalServer
 
 from .held_lines import HeldLine
 from .in_line import opened
+from .recipes import noted_waits
 
 
 @pytest.fixture
@@ -47,6 +48,13 @@ def stores(fresh_url: Callable[[str], str]) -> Iterator[Callable[..., bk.Metadat
     url = fresh_url("memory")
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(bk.open_store(url, **options))
+
+
+@pytest.fixture
+def waits() -> Iterator[Callable[[], int]]:
+    """Count the calls of ``begun`` that wait for something now."""
+    with noted_waits() as made:
+        yield made
 
 
 @pytest.fixture(params=["etcd", "zookeeper"])

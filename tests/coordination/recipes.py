@@ -10,7 +10,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final, ParamSpec, TypeVar
 
-__all__ = ["SERVERS", "SHORT", "begun", "worker"]
+import pytest
+
+__all__ = ["SERVERS", "SHORT", "begun", "noted_waits", "worker"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,6 +22,9 @@ SERVERS: Final = ("etcd", "zookeeper")
 
 #: Seconds: a session that ends soon, as far as the servers allow it.
 SHORT: Final = 2.0
+
+# The name of the threads that ``begun`` makes.
+BEGUN: Final = "begun"
 
 
 def begun(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -32,8 +37,27 @@ def begun(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=run, daemon=True).start()
+    threading.Thread(target=run, name=BEGUN, daemon=True).start()
     return future
+
+
+@contextmanager
+def noted_waits() -> Iterator[Callable[[], int]]:
+    """Return a function that counts the calls of ``begun`` that wait for something now."""
+    waiting: set[threading.Thread] = set()
+    wait = threading.Condition.wait
+
+    def noted(condition: threading.Condition, timeout: float | None = None) -> bool:
+        thread = threading.current_thread()
+        waiting.add(thread)
+        try:
+            return wait(condition, timeout)
+        finally:
+            waiting.discard(thread)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Condition, "wait", noted)
+        yield lambda: sum(thread.name == BEGUN for thread in waiting.copy())
 
 
 @contextmanager

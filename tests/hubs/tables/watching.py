@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Event
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -13,9 +13,10 @@ import batchkeeper as bk
 from batchkeeper.hubs.errors import NoKeyError
 from batchkeeper.hubs.tables import EventType, Table, Version
 
+from ...held_watch import HeldEvents
 from ...waiting import PATIENCE, result, until
 
-__all__ = ["CHANGED", "REMOVED", "Calls", "Held", "arm", "held_events", "settle", "tells_revisions"]
+__all__ = ["CHANGED", "REMOVED", "Calls", "arm", "held_events", "settle", "tells_revisions"]
 
 CHANGED, REMOVED = EventType.CHANGED, EventType.REMOVED
 
@@ -57,61 +58,15 @@ def tells_revisions(store: bk.MetadataStore) -> bool:
         return all(next(watch).revision is not None for _ in range(2))
 
 
-class Held:
-    """Stands between a table and the watches of its store: events wait for ``release``.
-
-    They lose their revisions if ``revisions`` is not set. ``handled`` counts those that the table
-    has handled, and ``held`` is set when one waits.
-    """
-
-    def __init__(self, revisions: bool) -> None:
-        self.revisions = revisions
-        self.held = Event()
-        self.handled = 0
-        self.released = Event()
-
-    def release(self) -> None:
-        self.released.set()
-
-
-class HeldWatch:
-    """A watch whose events are held."""
-
-    def __init__(self, held: Held, watch: bk.Watch) -> None:
-        self._held = held
-        self._watch = watch
-        self._given = False  # whether the table handles an event
-
-    def next_event(self, timeout: float | None = None) -> bk.WatchEvent | None:
-        held = self._held
-        held.handled += self._given
-        event = self._watch.next_event(timeout)
-        self._given = event is not None and event.kind != "gap"
-        if event is None or not self._given:
-            return event
-        held.held.set()
-        assert held.released.wait(PATIENCE)
-        return event if held.revisions else event._replace(revision=None)
-
-    def close(self) -> None:
-        self._watch.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 @contextmanager
 def held_events(
     table: Table, monkeypatch: pytest.MonkeyPatch, *, revisions: bool = True
-) -> Iterator[Held]:
+) -> Iterator[HeldEvents]:
     """Hold back the events of a table, whose watch is in place, until ``release``."""
-    held, store = Held(revisions), table.shelf.store
-    watch = store.watch
-    monkeypatch.setattr(store, "watch", lambda prefix: HeldWatch(held, watch(prefix)))
+    held = HeldEvents(table.shelf.store, monkeypatch)
+    held.revisions = revisions
     arm(table, "first", lambda *_: None)
+    held.hold()
     try:
         yield held
     finally:
