@@ -74,7 +74,7 @@ def test_the_bound_of_age(monkeypatch: pytest.MonkeyPatch, faults: FaultInjector
     with memory(faults) as store:
         result(store.put("/a/b", b"1"))  # before the watch, whose events would end what is cached
         clock = SimpleNamespace(monotonic=lambda: now)
-        monkeypatch.setattr("batchkeeper.coordination.cache.time", clock)
+        monkeypatch.setattr("batchkeeper.coordination._sync.cache.time", clock)
         with MetadataCache(store, "/a", json_serde, max_age=60) as cache:
             warm(cache, "/a/b")
             for path in ("/a/b", "/a/none"):
@@ -173,7 +173,7 @@ def test_the_listener_that_begins_the_watch(monkeypatch: pytest.MonkeyPatch) -> 
             spawn(*call)
             warm(cache, "/a/b")
 
-        monkeypatch.setattr("batchkeeper.coordination.following.spawn", spawn_at_once)
+        monkeypatch.setattr("batchkeeper.coordination._sync.following.spawn", spawn_at_once)
         seen: list[str] = []
         cache.add_listener(lambda event: seen.append(event.kind))
         until(lambda: seen == ["gap"])

@@ -19,7 +19,6 @@ from batchkeeper.coordination._sync import cache_watch
 from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
 from batchkeeper.testing import FaultInjector, Injection
-from batchkeeper.testing.faults.calls import Call
 
 from ..held_watch import HeldEvents
 from ..waiting import PATIENCE, until

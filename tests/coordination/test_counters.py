@@ -207,7 +207,7 @@ def five_wait(store: bk.MetadataStore, faults: FaultInjector) -> list[Any]:
     """Let five threads wait for one get of a counter; return their futures when it goes on."""
     gate = CountingGate()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("batchkeeper.coordination.counters.Gate", lambda: gate)
+        patch.setattr("batchkeeper.coordination._sync.counters.Gate", lambda: gate)
         counter = Counter(store, "/c")
     held = faults.delay("get", "/c")
     waiting = [begun(counter.next)]

@@ -13,8 +13,8 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.coordination._sync import groups
 from batchkeeper.coordination._sync.groups import Group, GroupEvent
+from batchkeeper.coordination._sync.memberships import Membership
 from batchkeeper.coordination.members import Member
-from batchkeeper.coordination.memberships import Membership
 from batchkeeper.testing import FaultInjector
 from batchkeeper.testing.servers import LocalServer
 

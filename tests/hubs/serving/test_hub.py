@@ -437,14 +437,14 @@ def test_a_topic_that_is_released_twice_is_given_up_once(
     one = hub("hub-1:1")
     told, go = threading.Event(), threading.Event()
     seen: list[int] = []
-    turns: list[str] = []
-    take_turn = ServedTopics.take_turn
+    locked: list[str] = []
+    lock = ServedTopics.lock
 
     def counted(self: ServedTopics, name: str) -> Any:
-        turns.append(name)
-        return take_turn(self, name)
+        locked.append(name)
+        return lock(self, name)
 
-    monkeypatch.setattr(ServedTopics, "take_turn", counted)
+    monkeypatch.setattr(ServedTopics, "lock", counted)
 
     def lost(claim: Claim) -> None:
         seen.append(claim.epoch)
@@ -457,7 +457,7 @@ def test_a_topic_that_is_released_twice_is_given_up_once(
         first = pool.submit(one.release, "t")
         assert told.wait(PATIENCE)
         second = pool.submit(one.release, "t")
-        until(lambda: len(turns) == 2)
+        until(lambda: len(locked) == 2)
         go.set()
         assert (first.result(PATIENCE), second.result(PATIENCE)) == (True, False)
     assert seen == [1]
