@@ -11,9 +11,10 @@ import batchkeeper as bk
 from batchkeeper.testing import FaultInjector
 from batchkeeper.testing.servers import LocalServer
 
+from ..waits import noted_waits
 from .held_lines import HeldLine
 from .in_line import opened
-from .recipes import noted_waits
+from .recipes import BEGUN
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def stores(fresh_url: Callable[[str], str]) -> Iterator[Callable[..., bk.Metadat
 @pytest.fixture
 def waits() -> Iterator[Callable[[], int]]:
     """Count the calls of ``begun`` that wait for something now."""
-    with noted_waits() as made:
+    with noted_waits(BEGUN) as made:
         yield made
 
 

@@ -10,9 +10,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final, ParamSpec, TypeVar
 
-import pytest
-
-__all__ = ["SERVERS", "SHORT", "begun", "noted_waits", "worker"]
+__all__ = ["BEGUN", "SERVERS", "SHORT", "begun", "worker"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,25 +37,6 @@ def begun(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
 
     threading.Thread(target=run, name=BEGUN, daemon=True).start()
     return future
-
-
-@contextmanager
-def noted_waits() -> Iterator[Callable[[], int]]:
-    """Return a function that counts the calls of ``begun`` that wait for something now."""
-    waiting: set[threading.Thread] = set()
-    wait = threading.Condition.wait
-
-    def noted(condition: threading.Condition, timeout: float | None = None) -> bool:
-        thread = threading.current_thread()
-        waiting.add(thread)
-        try:
-            return wait(condition, timeout)
-        finally:
-            waiting.discard(thread)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threading.Condition, "wait", noted)
-        yield lambda: sum(thread.name == BEGUN for thread in waiting.copy())
 
 
 @contextmanager
