@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -76,6 +78,10 @@ def test_nothing_is_called_after_a_close(
         for _ in range(3):
             arm(table, "k", calls)
             arm(table, "other", calls)
+        forgotten = Calls()
+        left = weakref.ref(forgotten)
+        arm(table, "other", forgotten)
+        del forgotten
         table.put("k", {}, ANY)
         assert begun.wait(PATIENCE)
         # Those that the same event concerns are due since then.
@@ -89,6 +95,7 @@ def test_nothing_is_called_after_a_close(
         until(lambda: not ended.is_set())
         until(lambda: not working("listener of table at"))
         assert calls == []
+        until(lambda: gc.collect() >= 0 and left() is None)
         with pytest.raises(bk.StoreClosedError):
             table.get("k", watcher=calls)
 
