@@ -228,7 +228,7 @@ def _parser(argv: Sequence[str], *, whole: bool = False) -> argparse.ArgumentPar
     """Return the parser of the command.
 
     Args:
-        argv: the arguments. Commands that are slow to import declare theirs only if they are named.
+        argv: the arguments. Commands with slow imports declare theirs only if they are named.
         whole: whether they do so in any case.
     """
     parser = _ArgumentParser(

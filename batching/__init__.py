@@ -11,7 +11,7 @@
 - ``execution``: one request at the back end, and its errors
 - ``futures``: the future of an entry, and done-callbacks
 - ``metrics``: the snapshot that ``metrics()`` returns
-- ``hooks``: tells the application about batches, conflicts and sessions
+- ``hooks``: informs the application about batches, conflicts and sessions
 - ``attachments``: what ends with a store
 - ``recording``: counts for it, a batch at a time
 - ``settings``: ``BatchingConfig``, validated

@@ -59,7 +59,7 @@ def take_entries(
 
 
 class Accumulator:
-    """Gathers entries that are ready to be sent into batches; guarded by the engine's lock.
+    """Gathers ready entries into batches; guarded by the engine's lock.
 
     Args:
         queue: the queue of ready entries, in runs. An entry joins the last run until that is taken
@@ -112,7 +112,7 @@ class Accumulator:
         self.ready_bytes += entry.weight
 
     def add_all(self, entries: Sequence[Entry]) -> None:
-        """Add several entries that are ready to be sent."""
+        """Add several ready entries."""
         if self._entries + len(entries) > 2 * self._room:
             self._sweep()
         self._put(entries)
@@ -127,7 +127,7 @@ class Accumulator:
         self.ready_bytes -= entry.weight
 
     def restart(self, queue: ReadyQueue, ready: Iterable[Entry]) -> None:
-        """Continue with another queue and the entries that are ready now."""
+        """Continue with another queue and its ready entries."""
         self._queue = queue
         self._runs = 0
         self._run = None
@@ -154,7 +154,7 @@ class Accumulator:
     @property
     def leaves_at_once(self) -> bool:
         """Whether an operation that is ready waits for no others."""
-        # The callers that are being informed may submit more, which had better leave together.
+        # The callers that get their results now may submit more, which should be sent together.
         return self._adaptive and not self.in_flight and not self.delivering
 
     def due_in(self, now: float) -> float | None:

@@ -107,9 +107,9 @@ class AsyncMetadataStore(AsyncStoreBase):
         path: str,
         value: bytes | bytearray | memoryview,
         expected_version: int | None = None,
+        *,
         ephemeral: bool = False,
         sequential: bool = False,
-        *,
         expected_revision: int | None = None,
         timeout: float | None = None,
     ) -> Stat:
@@ -434,7 +434,7 @@ class AsyncMetadataStore(AsyncStoreBase):
     ) -> AsyncWatch:
         """Watch a path and all paths below it (``/``: the whole store) for changes.
 
-        The watch reports every change that takes effect once it is in place, whoever makes it: once
+        The watch reports every change that takes effect once it is in place, from any client: once
         each, in the order of the store, as :class:`WatchEvent`. A put that is submitted then gives
         an event. A store for threads returns the watch when it is in place. A store for tasks
         returns it at once: await it, use it in ``async with``, or iterate over it with ``async

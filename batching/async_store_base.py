@@ -151,7 +151,8 @@ class AsyncStoreBase:
             request = self._next_sync = self._loop.create_task(made)
         await asyncio.wait([request])
         if request.cancelled() or request.exception() is not None:
-            # It had the time of whoever came first. The others may have more, or get its error.
+            # It had the timeout of the first caller. The others may have more time, or get its
+            # error.
             await self._sync_alone(deadline)
 
     async def _request_sync(self, before: asyncio.Task[None] | None, deadline: float) -> None:

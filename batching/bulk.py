@@ -31,7 +31,7 @@ from .lane import Lane
 
 __all__ = ["Bulk", "OutcomeStream", "lies_ready"]
 
-# Operations that are submitted together. More would gain little and delay the first ones.
+# The number of operations submitted together. More would gain little and delay the first ones.
 _CHUNK: Final = 256
 
 # Operations that may be open before the first get has shown how large the values are.
@@ -313,7 +313,7 @@ class Bulk:
 
 
 class OutcomeStream(Iterator[Outcome]):
-    """The outcomes of operations that are executed as they arrive, in the order given.
+    """The outcomes of operations, executed as they arrive, in the order given.
 
     The stream starts at the first ``next``, and reads ahead at most as many operations and bytes as
     the queues hold. Only one thread at a time may use it.

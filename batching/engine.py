@@ -19,8 +19,8 @@ lock; it never waits, and calls neither callers nor the back end. This module ta
 and makes those calls. Only ``submit`` also decides here, because every operation pays for each
 call.
 
-Ctrl-C may interrupt a caller's thread at any point. ``restore`` then derives everything anew
-from what is certain, before the lock is released.
+Ctrl-C may interrupt a caller's thread at any point. ``restore`` then derives everything again from
+the certain facts, before the lock is released.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Engine:
         config: the settings; the back end's limits cap them.
         name: the store's URL, for messages.
         capabilities: the capabilities of the store kind.
-        hooks: what the application wants to be told.
+        hooks: the hooks of the application.
     """
 
     def __init__(
@@ -371,7 +371,7 @@ class Engine:
                 if self._stopping:
                     return None
                 if lane.allowance:
-                    # Nobody may attend from now on. What arrived before that is taken in.
+                    # Nobody may attend from now on. Earlier arrivals are taken in.
                     lane.allowance = 0
                     queues.take_in(lane)
                     continue
@@ -498,9 +498,9 @@ class Engine:
     def close(self, timeout: float | None = None) -> None:
         """Refuse new operations, send the queued ones, and close the back end.
 
-        After ``timeout`` seconds, operations that are still queued end with ``StoreClosedError``,
-        and writes without an answer end with ``IndeterminateError``. Without a timeout, the
-        operations' own deadlines are the bound. The first call does the work; others wait for it.
+        After ``timeout`` seconds, queued operations end with ``StoreClosedError``, and writes
+        without an answer end with ``IndeterminateError``. Without a timeout, the operations' own
+        deadlines are the bound. The first call does the work; others wait for it.
         """
         first = drained = False
 

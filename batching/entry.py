@@ -204,8 +204,10 @@ def entry_of(
 def move(entries: Sequence[Entry], state: int) -> None:
     """Move entries to a state. Before they end, their answers must be set.
 
-    No other code sets a state. Call it under the engine's lock, or from the only thread that knows
-    the entries.
+    Python code changes a state only here. Two others set one: the creation of an entry (QUEUED, or
+    ENDED by ``ended_at_once``), and the compiled twins of loops that call this for each entry.
+
+    Call it under the engine's lock, or from the only thread that knows the entries.
     """
     allowed = MOVES[state]
     for entry in entries:

@@ -54,8 +54,8 @@ def execute(backend: Backend, batch: Sequence[Entry], end: EndEarly) -> Sequence
 
     A batch that is refused as a whole is sent in parts, one after the other, until the operation
     that caused the refusal is alone. If a batch could not be sent by its first deadline, ``end`` is
-    called with the entries that are late, and the others are sent again. Entries that have ended
-    meanwhile are no longer sent.
+    called with the late entries, and the others are sent again. Entries that have ended meanwhile
+    are no longer sent.
     """
     left = batch
     while isinstance(found := _attempt(backend, left, end), MetadataStoreError):

@@ -323,7 +323,7 @@ class Caller:
         self._dispatch(self)
 
     def run_callbacks(self) -> None:
-        """Pass on the events that are there, up to one turn."""
+        """Pass on the waiting events, up to one turn."""
         feed = self.feed
         assert feed is not None
         for _ in range(_TURN):
@@ -356,7 +356,7 @@ class Feeds:
         self._lock = RLock()  # guards the following fields; reentrant as in a feed
         self._open: set[Feed] = set()
         self._closed = False
-        # Of the watches that are no longer open:
+        # Of the closed watches:
         self._received = 0
         self._dropped = 0
 
@@ -390,7 +390,7 @@ class Feeds:
                 self._dropped += feed.dropped
 
     def close(self) -> None:
-        """End all feeds, because the store is closed. Events that are there can still be taken."""
+        """End all feeds, because the store is closed. Waiting events can still be taken."""
         with self._lock:
             self._closed = True
             feeds = list(self._open)

@@ -98,7 +98,7 @@ class _Relay:
             self._gates.append(last)
             self.pass_on()
             last.acquire(timeout=seconds)
-        # Wake those that are left. They are few, or a thread was interrupted before it could wake
+        # Wake the remaining ones. They are few, or a thread was interrupted before it could wake
         # the next, or is waiting for a thread that computes.
         while self._gates:
             self.pass_on()

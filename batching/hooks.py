@@ -111,19 +111,19 @@ class SessionChange:
 
 
 class BatchSentHook(Protocol):
-    """Is told of each batch, immediately before it goes to the store."""
+    """Called for each batch, immediately before it goes to the store."""
 
     def on_batch_sent(self, batch: Batch, /) -> object: ...
 
 
 class BatchEndedHook(Protocol):
-    """Is told of each batch that has ended, after its callers have their results."""
+    """Called for each batch that has ended, after its callers have their results."""
 
     def on_batch_ended(self, ended: EndedBatch, /) -> object: ...
 
 
 class ConflictHook(Protocol):
-    """Is told of each conflict, after its caller has the error, before the batch has ended.
+    """Called for each conflict, after its caller has the error, before the batch has ended.
 
     ``Metrics.conflicts`` counts the same events.
     """
@@ -132,7 +132,7 @@ class ConflictHook(Protocol):
 
 
 class SessionHook(Protocol):
-    """Is told of each event of the session, as a session listener is.
+    """Called for each event of the session, like a session listener.
 
     It begins a session if the store has none yet. A store without sessions never calls it.
     """

@@ -24,8 +24,8 @@ __all__ = ["Lane"]
 
 # The most bytes of an operation in the intake, so that the bytes there are bounded, too.
 _LIGHT: Final = 4096
-# The most operations in the intake: with so many, the lock's cost for each is negligible. None on a
-# Python without the global lock, where others could append to it while it is read.
+# The limit of operations in the intake: at this number, the lock's cost for each is negligible.
+# None on a Python without the global lock, where others could append to it while it is read.
 _MOST: Final = 0 if sysconfig.get_config_var("Py_GIL_DISABLED") else 128
 # So many threads may submit at the same moment without the queue being fuller than its bound.
 _AT_ONCE: Final = 64
@@ -109,7 +109,7 @@ class Lane:
         return self.fits(1, entry.weight)
 
     def fits(self, operations: int, size: int) -> bool:
-        """Say whether so many operations need not wait for room, or for those that do."""
+        """Return whether the operations fit, and no others wait for room."""
         return (
             not self.waiting
             and self.held + operations <= self.room

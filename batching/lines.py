@@ -154,8 +154,7 @@ class Lines:
     def restore(self, lost: Iterable[Entry]) -> None:
         """Restore the order after an interrupted change, without the lost entries.
 
-        These may be in some of their lines, or in none. Which entries wait for their turn is set
-        anew.
+        These may be in some of their lines, or in none. The set of waiting entries is rebuilt.
         """
         for entry in lost:
             for key in _keys(entry):

@@ -229,8 +229,8 @@ class Metrics:
             were sent in parts.
         retries: requests that were sent again after a failure.
         settled: writes without an answer whose outcome was found out.
-        reconnects: connections that were lost and made again.
-        watches: watches that are open now.
+        reconnects: connections that were lost and reopened.
+        watches: the open watches.
         watch_events: events that the store has reported to watches.
         watch_drops: events that were dropped, because their watch held too many; a gap stands in
             their place.

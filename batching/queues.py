@@ -49,7 +49,7 @@ __all__ = ["Queues", "WhenFull"]
 
 WhenFull: TypeAlias = Literal["setting", "wait", "raise"]
 
-# At least this many seconds pass between two looks at the deadlines, so many of them cost little.
+# At least this many seconds pass between two checks of the deadlines, so they cost little.
 _TICK: Final = 0.01
 
 # Consumes an iterator in one step, which Ctrl-C cannot interrupt.
@@ -58,7 +58,7 @@ _consume = deque[object](maxlen=0).extend
 
 @accelerated
 def end_sent(batch: Sequence[Entry], answers: Sequence[Answer]) -> list[Entry]:
-    """End the entries that are SENT with their answers, and return them."""
+    """End the SENT entries with their answers, and return them."""
     ended = []
     for entry, answer in zip(batch, answers, strict=True):
         if entry.state == SENT:
@@ -387,7 +387,7 @@ class Queues:
     def end_all(
         self, entries: Sequence[Entry], error: Callable[[Entry], MetadataStoreError]
     ) -> None:
-        """End operations that are QUEUED or SENT, each with its error."""
+        """End QUEUED or SENT operations, each with its error."""
         for entry in entries:
             entry.answer = error(entry)
             if entry.state == QUEUED:

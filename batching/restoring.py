@@ -15,12 +15,12 @@ def restore(queues: Queues, lost: Sequence[Entry] = ()) -> None:
     """Make everything consistent after Ctrl-C has interrupted a change at any point.
 
     The lock must have been held since then, and afterwards, the unstarted senders are to be
-    started. What an operation's state and the intake say is true, and the rest follows from it.
+    started. The states of operations and the intake are true, and the rest follows from them.
 
     Args:
         queues: what the change may have left half done.
-        lost: the operations whose submission or cancellation was interrupted. Those that are
-            QUEUED become CANCELLED, and none of them keeps a place.
+        lost: the operations whose submission or cancellation was interrupted. QUEUED ones become
+            CANCELLED, and none of them keeps a place.
     """
     move([entry for entry in lost if entry.state == QUEUED], CANCELLED)
     for entry in lost:
@@ -29,7 +29,7 @@ def restore(queues: Queues, lost: Sequence[Entry] = ()) -> None:
             queues.intake.remove(entry)
         else:
             queues.epochs.release(entry)
-    # What is in the intake has no place yet, although it may have entered its line.
+    # Entries in the intake have no place yet, although it may have entered its line.
     arrived = list(queues.intake)
     for entry in arrived:
         entry.waits_for = 0

@@ -36,10 +36,10 @@ class BatchingConfig:
             encoding.
         max_in_flight: the most batches of reads in flight, and the most batches of writes; ``None``
             chooses a number that suits the store.
-        max_singles: the most operations that are executed singly at the same time, beside the
-            batches, because a queue is full. A single execution costs client and server many times
-            as much as an operation in a batch: a saturated etcd or ZooKeeper answered half as many
-            gets per second with 64 single executions as with 2, and hardly more with none.
+        max_singles: the limit of concurrent single executions, beside the batches, because a queue
+            is full. A single execution costs client and server many times as much as an operation
+            in a batch: a saturated etcd or ZooKeeper answered half as many gets per second with 64
+            single executions as with 2, and hardly more with none.
         on_full: what happens to a call when its queue is full. ``"single"`` executes the operation
             at once, and waits while ``max_singles`` are under way or an earlier operation holds the
             path; ``"block"`` waits for room until the operation's deadline; ``"raise"`` raises

@@ -30,9 +30,9 @@ from .load.processes import LocalCrew, opened_crew
 from .progress import tell
 from .results.advice import summary
 from .results.compare import compare, print_comparison
-from .results.records import Run, read_run, write_run
 from .results.report import check_extra as check_plots
 from .results.report import write_report
+from .results.runs import Run, read_run, write_run
 from .results.tables import as_csv, print_run
 from .sweep import (
     Sweep,
@@ -77,7 +77,7 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[str], Any], str, str]]] = {
     "max_singles": (count, "N", "most single executions beside the batches"),
     "on_full": (str, "NAME", "single, block or raise"),
 }
-#: What is compared where no field is given.
+#: The values to compare where no field is given.
 _DEFAULT_GRID: Final[Mapping[str, Sequence[Any]]] = {
     "max_ops": [16, 128],
     "max_delay": [0.001, 0.005],

@@ -13,7 +13,7 @@ from ..testing.servers.releases import describe_etcd, describe_zookeeper
 from .machine import busy_share
 from .target import Target
 
-__all__ = ["as_document", "conditions", "conditions_as_json"]
+__all__ = ["as_document"]
 
 _PACKAGES: Final = ("etcd3", "grpcio", "kazoo", "protobuf", "rocksdict")
 _SERVERS: Final = {"etcd": describe_etcd, "zookeeper": describe_zookeeper}
@@ -72,29 +72,3 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None  # It is not installed, or runs from a checkout.
-
-
-def conditions_as_json(target: Target) -> dict[str, Any]:
-    """Return the conditions of a measurement: the version, the machine, the store and the disk."""
-    return {
-        "batchkeeper": _version("batchkeeper"),
-        "machine": {
-            "python": platform.python_version(),
-            "system": platform.platform(),
-            "cpus": os.cpu_count(),
-        },
-        "target": target.name,
-        "store": target.url.text,
-        "members": target.members,
-        "disk": _disk(target),
-    }
-
-
-def conditions(target: Target) -> Iterator[str]:
-    """Yield lines with the store and its disk."""
-    yield f"store    {target.url.text}"
-    if target.members is not None and target.members > 1:
-        yield f"members  {target.members}, all on this machine"
-    if target.disk is not None:
-        disk = target.disk
-        yield f"disk     {disk.file_system}; an fsync takes {disk.fsync * 1000:.3f} ms"

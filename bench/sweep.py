@@ -1,7 +1,6 @@
 """Measures several variants in turn, in several rounds.
 
-The speed of a machine changes from minute to minute by more than settings differ. So each round
-measures all variants, in an order of its own, and variants are compared within rounds.
+Each round measures all variants, in an order of its own, and variants are compared within rounds.
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from .load.parts import merged
 from .load.peers import PEERS, Peer
 from .load.processes import LocalCrew
 from .machine import server_pids
-from .results.records import Measured, Run, Variant
+from .results.runs import Measured, Run, Variant
 from .results.statistics import stable, survivors
+from .rounds import Rounds
 from .target import Target
 
 __all__ = [
@@ -174,10 +174,8 @@ class _Measuring:
         self._live = live
         self._run = run
         self._server = server_pids(target)
-        self._dice = random.Random(sweep.seed)
-        self._round = 0
-        self._done = 0
-        self._expected = 0
+        dice = random.Random(sweep.seed)
+        self._turns = Rounds(live, lambda names, _: dice.sample(names, len(names)))
 
     def all_rounds(self) -> None:
         run, sweep = self._run, self._sweep
@@ -193,32 +191,28 @@ class _Measuring:
                 variants = [variant for variant in variants if variant.name in left]
         if not run.broken:
             self._rounds(variants, max(sweep.rounds, _FEWEST_ROUNDS * bool(sweep.until_stable)))
-        while sweep.until_stable and not run.broken and self._round < MOST_ROUNDS:
+        while sweep.until_stable and not run.broken and self._turns.number < MOST_ROUNDS:
             if stable(run, sweep.until_stable):
                 return
             self._rounds(variants, 1)
 
     def _rounds(self, variants: Sequence[Variant], count: int) -> None:
-        self._expected = self._done + count * len(variants)
+        named = {variant.name: variant for variant in variants}
+        self._turns.expect(count * len(named))
         for _ in range(count):
-            turns = list(variants)
-            self._dice.shuffle(turns)
-            for variant in turns:
-                self._done += 1
-                said = f"round {self._round + 1}: {variant.name}"
-                self._live.step(said, self._done, self._expected)
+            for name in self._turns.turns(list(named)):
+                variant = named[name]
                 try:
                     found = self._measure(variant)
                 except MetadataStoreError as error:
                     if not any(variant.rounds for variant in self._run.variants):
                         raise
-                    self._run.broken = f"{variant.name}: {error}"
+                    self._run.broken = f"{name}: {error}"
                     return
                 variant.rounds.append(found)
                 if found.broken:
-                    self._run.broken = f"{variant.name}: {found.broken}"
+                    self._run.broken = f"{name}: {found.broken}"
                     return
-            self._round += 1
 
     def _measure(self, variant: Variant) -> Measured:
         sweep, target = self._sweep, self._target
@@ -235,15 +229,15 @@ class _Measuring:
         job = Job(
             url=target.url.text,
             connect_timeout=target.connect_timeout,
-            root=f"{target.root}/{self._round}-{number}",
+            root=f"{target.root}/{self._turns.number}-{number}",
             batching=None if peer else BatchingConfig(**variant.settings),
             peer=peer.name if peer else None,
             mix=sweep.mix,
             pace=pace,
-            seed=sweep.seed + self._round,
+            seed=sweep.seed + self._turns.number,
             server=self._server,
         )
-        return merged(self._crew.measure(job, self._live.tick), self._round, pace.rate)
+        return merged(self._crew.measure(job, self._live.tick), self._turns.number, pace.rate)
 
 
 def check_processes(target: Target, processes: int, *, spark: bool) -> None:

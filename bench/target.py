@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ from ..stores.kinds import BUILT_IN, StoreKind
 from ..stores.registry import parse_url, store_kind
 from ..stores.urls import StoreURL
 from ..testing.servers import SERVERS, check_members
-from .baseline import PLAIN_CLIENTS, PlainClient
 from .disk import Disk, examine
 
 __all__ = ["BARE_TARGETS", "Target", "open_target"]
@@ -41,7 +39,6 @@ class Target:
         url: the URL of the store.
         root: a folder in the store that no other client uses.
         disk: the disk of the data; ``None`` if the data is in memory or on an existing server.
-        plain: the plain client for comparison; ``None`` if there is none.
         connect_timeout: seconds within which the store must answer.
         members: the number of members of the server that was started for the measurement; ``None``
             if none was.
@@ -52,7 +49,6 @@ class Target:
     url: StoreURL
     root: str
     disk: Disk | None
-    plain: PlainClient | None
     connect_timeout: float
     members: int | None = None
     groups: tuple[int, ...] = ()
@@ -126,9 +122,8 @@ def open_target(
             text, groups = _made(stack, BUILT_IN[name], scratch, members or 1)
             url = parse_url(text)
         kind = store_kind(url)
-        plain = None if os.environ.get("BATCHKEEPER_USERNAME") else PLAIN_CLIENTS.get(kind.scheme)
         size = (members or 1) if started else None
-        target = Target(name, url, root, disk, plain, connect_timeout, size, groups)
+        target = Target(name, url, root, disk, connect_timeout, size, groups)
         if kind.in_process:
             # A memory store ends with its last client, and the bench opens it several times. So
             # keep one client open.

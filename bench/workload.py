@@ -1,4 +1,4 @@
-"""What all loads share: how puts are written, and the error for a wrong answer."""
+"""Shared by all loads: how puts are written, and the error for a wrong answer."""
 
 from __future__ import annotations
 

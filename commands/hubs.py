@@ -37,7 +37,7 @@ Each event is a line of JSON, whatever --output says:
 # Requests under way at a time.
 _AT_ONCE: Final = 32
 # Seconds between two looks at a hub that drains.
-_LOOK: Final = 0.2
+_POLL: Final = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, simulate: bool) -> None:
@@ -183,7 +183,7 @@ def _drain(arguments: argparse.Namespace) -> int:
             if time.monotonic() >= end:
                 tell(f"{hub} still has {found.load.topics} topics")
                 return NO_CONNECTION
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
     return OK
 
 

@@ -12,8 +12,8 @@ The file is TOML::
     connect_timeout = "5s"
     timeout = "1m"
 
-It never holds a password itself. Whoever may read the file of a password is told to a user whose
-group, or everybody, can.
+It never holds a password itself. If a password file is readable by its group or by everyone, a
+message to the user says so.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def find(text: str, config: str | None) -> NamedStore:
         config: the argument of ``--config``.
 
     Raises:
-        InputError: the name is unknown, or the file is bad. What can be neither a URL nor a name is
-            left to ``open_store``.
+        InputError: the name is unknown, or the file is bad. ``open_store`` judges texts that are
+            neither a URL nor a name.
     """
     if not _NAME.fullmatch(text):
         return NamedStore(text)

@@ -145,7 +145,7 @@ def readable_stat(stat: Stat) -> dict[str, Any]:
         for name, at in (("created", stat.created), ("modified", stat.modified))
     }
     readable = {**plain_stat(stat), **times}
-    del readable["owned"]  # What is of this session ends with the command.
+    del readable["owned"]  # This session ends with the command.
     if not readable.pop("ephemeral"):
         return readable
     return {**readable, "ephemeral": "yes"}

@@ -29,7 +29,7 @@ __all__ = ["add_arguments", "run"]
 
 _LANES: Final = ("reads", "writes", "singles")
 
-#: Counts of the whole store that are shown as rates, and in total.
+#: Counts of the whole store, shown as rates and in total.
 _COUNTS: Final = (
     "conflicts",
     "waits",
@@ -157,7 +157,7 @@ def _figures(looks: Iterator[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield what has happened between each two looks."""
     before = next(looks)
     for after in looks:
-        # Another process has other counts: the application was started anew.
+        # Another process has other counts: the application was restarted.
         yield _between(before if before["pid"] == after["pid"] else after, after)
         before = after
 

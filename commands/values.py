@@ -156,8 +156,8 @@ def _put(arguments: argparse.Namespace) -> int:
             arguments.path,
             value,
             arguments.expected_version,
-            arguments.ephemeral,
-            arguments.sequential,
+            ephemeral=arguments.ephemeral,
+            sequential=arguments.sequential,
             expected_revision=arguments.expected_revision,
         ).result()
         write_record(plain_stat(stat), readable_stat(stat), arguments.output)

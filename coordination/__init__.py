@@ -2,32 +2,32 @@
 
 Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is for threads.
 
-- ``contenders``: the order of those who stand in line for a path, and who waits for whom: pure
-- ``async_claims``: one of them, from its creation to its end, and the warden that notices the end
-- ``async_lobbies``: the line as one store sees it: one value at a time, and whom each waits for
+- ``contenders``: the order of the contenders for a path, and who waits for whom: pure
+- ``async_claims``: one contender, from its creation to its end, and the warden that detects the end
+- ``async_lobbies``: the line of contenders, as one store sees it
 - ``async_holds``: what locks and elections have in common
 - ``async_locks``: locks and semaphores
 - ``async_elections``: leader election
 - ``async_leaders``: the values of the leaders, one after the other
 - ``async_fencing``: a store whose writes take effect only while a lock is held
-- ``async_fences``: those writes, and the order in which they are sent
+- ``async_fences``: fenced writes, and the order in which they are sent
 - ``async_cache``: the cache of the values below a prefix
-- ``entries``: what the cache knows, and what may enter it: a pure object
-- ``serdes``: how values become bytes, and bytes values
+- ``entries``: the contents of a cache, and the rules for entering it: a pure object
+- ``serdes``: conversion between values and bytes
 - ``async_key_locks``: a lock for each key, for updates of a path
 - ``async_cache_watch``: the watch that keeps a cache current, and the listeners of a cache
 - ``async_counters``: unique numbers, in blocks
-- ``members``: the members of a group, and how their values say who they are: pure functions
-- ``async_groups``: who is in a group, and its listeners
+- ``members``: the members of a group, and the format of their values: pure functions
+- ``async_groups``: the members of a group, and its listeners
 - ``async_memberships``: one membership of this process, through all of its incarnations
-- ``async_barriers``: a barrier that several processes enter together and leave together
+- ``async_barriers``: a barrier that processes enter together and leave together
 - ``job_board``: the jobs of a queue, and which of them look free: a pure object
 - ``async_work``: the queue of jobs, and claims to them
-- ``async_listeners``: what tells an application of events
+- ``async_listeners``: delivers events to an application
 - ``async_following``: a view that a watch keeps current, in the background
-- ``async_background``: what runs beside the caller, for tasks
+- ``async_background``: background work, for tasks
 - ``background``: the same for threads, written by hand
-- ``deadlines``: the time that is left for a call
+- ``deadlines``: the remaining time of a call
 """
 
 from ._sync.barriers import DoubleBarrier

@@ -1,4 +1,4 @@
-"""What runs beside the caller, for tasks; ``background.py`` does the same for threads.
+"""Background work, for tasks; ``background.py`` does the same for threads.
 
 Both are written by hand, because the faces differ here in more than ``async`` and ``await``.
 """
@@ -25,13 +25,13 @@ _RUNNING: Final[set[asyncio.Task[Any]]] = set()
 def async_spawn(
     name: str, call: Callable[_P, Coroutine[Any, Any, None]], *args: _P.args, **kwargs: _P.kwargs
 ) -> None:
-    """Run a coroutine function in a task of its own. An exception in it is logged.
+    """Run a coroutine function in its own task, and log its exceptions.
 
-    It begins only after the caller has gone on, so the caller may hold a lock.
+    The task starts only after the caller has continued, so the caller may hold a lock.
     """
 
     async def run() -> None:
-        await asyncio.sleep(0)  # A loop with an eager task factory has begun it already.
+        await asyncio.sleep(0)  # A loop with an eager task factory has already started it.
         await call(*args, **kwargs)
 
     task = asyncio.get_running_loop().create_task(run(), name=f"batchkeeper-{name}")
@@ -42,9 +42,9 @@ def async_spawn(
 async def async_each(
     call: Callable[[_T], Awaitable[object]], items: Collection[_T], most: int
 ) -> None:
-    """Call a function for each item, at most so many at a time; return when all have ended.
+    """Call a function for each item, with bounded concurrency; return when all have ended.
 
-    If some raise, the others are called all the same, and the first exception is raised at the end.
+    If some calls raise, the others still run, and the first exception is raised at the end.
     """
     rest = iter(items)
     failures: list[Exception] = []
@@ -64,7 +64,7 @@ async def async_each(
 async def async_finish(
     call: Callable[_P, Coroutine[Any, Any, _T]], *args: _P.args, **kwargs: _P.kwargs
 ) -> _T:
-    """Call a coroutine function, which goes on to its end also if the caller is cancelled."""
+    """Call a coroutine function, which runs to its end even if the caller is cancelled."""
     task = asyncio.get_running_loop().create_task(call(*args, **kwargs))
     _RUNNING.add(task)
     task.add_done_callback(_RUNNING.discard)
@@ -78,7 +78,7 @@ def _ended(task: asyncio.Task[None]) -> None:
 
 
 class AsyncSignal:
-    """Something that happens once, for which any number of tasks can wait."""
+    """An event that happens once, and that any number of tasks can await."""
 
     __slots__ = ("_event",)
 

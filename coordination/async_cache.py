@@ -1,10 +1,11 @@
 # async:
 # `_sync/cache.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""A cache of the values below a prefix, which a watch keeps current.
+"""A cache of the values below a prefix, kept current by a watch.
 
-``entries`` decides what may be in it, and ``async_cache_watch`` when. Callers find entries without
-a lock, and read and write the store. The watch drops what other clients' changes make old.
+``entries`` decides what may be cached, and ``async_cache_watch`` when. Callers look entries up
+without a lock, and read and write the store. The watch drops the entries that other clients have
+changed.
 """
 
 from __future__ import annotations
@@ -44,42 +45,42 @@ __all__ = ["AsyncMetadataCache"]
 
 T = TypeVar("T")
 
-# The attempts of an update that others overtake each time. The pauses grow to a fifth of a second,
+# The attempts of an update that loses to others each time. The pauses grow to a fifth of a second,
 # so that dozens of processes can update one path.
 _ATTEMPTS: Final = 40
 _BACKOFF: Final = Backoff(first=0.002, longest=0.2, least=0.0)
-# Seconds between two looks whether a load is over. Ctrl-C may keep its signal from being set.
-_LOOK: Final = 1.0
+# Seconds between two checks whether a load is over. Ctrl-C may keep its signal from being set.
+_POLL: Final = 1.0
 
-# The caches of this process, for those that fork.
+# The caches of this process, for forked children.
 _caches: Final[weakref.WeakSet[AsyncMetadataCache[Any]]] = weakref.WeakSet()
 
 
 class AsyncMetadataCache(Generic[T]):
-    """The values below a prefix, decoded, in memory, and as current as a watch keeps them.
+    """The decoded values below a prefix, in memory, kept current by a watch.
 
-    A read is never older than what was read or written through this cache before it began. When
-    nobody writes any more, the cache soon equals the store. It may lag behind other clients' writes
-    for as long as an event travels; for reads that may not lag, use ``store.get``.
+    A read is never older than any read or write through this cache that ended before it began. Once
+    writes stop, the cache soon equals the store. It may lag behind other clients' writes until
+    their events arrive; for reads that must not lag, use ``store.get``.
 
     Absent paths and lists of children are cached, too. Callers that ask for the same path at the
     same time share one read. While no watch is in place (before the first one, in an outage, after
     a lost session), every read goes to the store, and nothing is cached.
 
-    All callers share the values that it returns. Do not change them: use
-    :meth:`read_modify_update`, whose function gets a value of its own.
+    All callers share the values that it returns. Do not modify them: use
+        :meth:`read_modify_update`, whose function gets a private copy.
 
-    Whoever may use the store may use its caches. Close a cache, or use it as a context manager.
-    Closing its store ends it, too.
+    Any user of the store may use its caches. Close a cache, or use it as a context manager. Closing
+    its store ends it, too.
 
     Args:
         store: the store, with the capability ``"watches"``.
         prefix: a path, or ``/``. The cache has this path and all below it; one watch covers them.
         serde: encodes and decodes the values; ``bytes_serde`` leaves them as they are.
-        max_entries: the most paths and lists of children that it holds.
-        max_bytes: about the most bytes that they take, without what the decoded values take.
-        max_age: seconds after which a value is read again, although nobody has changed it; not
-            needed for correct values.
+        max_entries: the limit of paths and lists of children.
+        max_bytes: the approximate limit of their bytes, not counting the decoded values.
+        max_age: seconds after which a value is read again even if it is unchanged; not needed for
+            correct values.
 
     Raises:
         InvalidPathError: the prefix is not a valid path. Every method raises it for a path that is
@@ -130,7 +131,7 @@ class AsyncMetadataCache(Generic[T]):
         # Whether a read in a new session may be older than one in the last session.
         self._lags = {"ephemerals", "linearizable_reads"} & store.capabilities == {"ephemerals"}
         self._now = time.monotonic
-        self._caught_up: object = None  # the session in which reads are not older any more
+        self._caught_up: object = None  # the session in which reads no longer lag
         self._entries: Entries[T, AsyncSignal] = Entries(max_entries, max_bytes, AsyncSignal)
         self._find = self._entries.find
         self._key_locks = AsyncKeyLocks()
@@ -158,7 +159,7 @@ class AsyncMetadataCache(Generic[T]):
         return (await self._entry(path)).decode(path, self._decode)
 
     def get_if_cached(self, path: str) -> T | NotCached | None:
-        """Return the value of a path as the cache has it, without asking the store.
+        """Return the cached value of a path, without a request.
 
         Returns:
             the value; ``None`` if the path is known to hold no value; :data:`NOT_CACHED` if the
@@ -198,18 +199,18 @@ class AsyncMetadataCache(Generic[T]):
         return [*entry.names]
 
     async def exists(self, path: str) -> bool:
-        """Say whether a path holds a value. A value that cannot be decoded is one."""
+        """Return whether a path has a value. An undecodable value counts."""
         return (await self._entry(path)).found is not None
 
     async def refresh(self, path: str) -> T | None:
-        """Read a path from the store now, whatever the cache has, and return its value."""
+        """Read a path from the store, bypassing the cache, and return its value."""
         self.invalidate(path)
         return await self.get(path)
 
     # Writing
 
     async def create(self, path: str, value: T) -> Stat:
-        """Set the value of a path that holds none.
+        """Set the value of a path that has no value.
 
         Raises:
             BadVersionError: the path holds a value.
@@ -247,18 +248,18 @@ class AsyncMetadataCache(Generic[T]):
             self._forget_children(path)
 
     async def read_modify_update(self, path: str, fn: Callable[[T], T]) -> T:
-        """Replace the value of a path by what a function makes of it, and return that.
+        """Replace the value of a path by the result of a function, and return the result.
 
-        The function gets a value of its own, which it may change and return. It is called again
-        with the new value if another client was quicker, so it must have no other effect. Updates
-        of one path through one cache take place one after the other: a function that takes long
-        delays only those. If it raises, nothing is written. It must not update the same path.
+        The function gets a private copy, which it may modify and return. If another client was
+            faster, it is called again with the new value, so it must have no side effects. Updates
+            of one path through one cache run one after the other: a slow function delays only
+            those. If the function raises, nothing is written. It must not update the same path.
 
         Raises:
             NotFoundError: the path holds no value.
             InvalidSettingError: the function has returned ``None``.
             ValueDecodeError: the value cannot be decoded.
-            BadVersionError: other clients were quicker 40 times, for some seconds.
+            BadVersionError: other clients were faster 40 times, over some seconds.
             MetadataStoreError: a request has failed; see its ``outcome``. After
                 ``IndeterminateError``, the value may have been replaced.
         """
@@ -281,13 +282,13 @@ class AsyncMetadataCache(Generic[T]):
     # Invalidation and listeners
 
     def invalidate(self, path: str) -> None:
-        """Drop what the cache has of a path, so that the next read goes to the store."""
+        """Drop the cached state of a path, so that the next read goes to the store."""
         self._check(path)
         self._entries.learn(path, marks.UNKNOWN)
         self._entries.learn((path,), marks.UNKNOWN)
 
     def invalidate_all(self) -> None:
-        """Drop all that the cache has. Listeners get a gap, except the one that calls this."""
+        """Drop the whole cache. All listeners except the calling one get a gap."""
         self._check(self._prefix)
         self._watch.clear()
 
@@ -358,7 +359,7 @@ class AsyncMetadataCache(Generic[T]):
                 self._entries.give_up(own)
                 own.done.set()
             while not load.over:
-                await load.done.wait(_LOOK)
+                await load.done.wait(_POLL)
             if load.entry is not None:
                 return load.entry
             if load.error is not None:
@@ -378,7 +379,7 @@ class AsyncMetadataCache(Generic[T]):
     async def _latest(self, path: str, read: Callable[[str], Awaitable[Entry[T]]]) -> Entry[T]:
         """Read what is not older than anything that this store has read before.
 
-        In one session, reads never go back, also not at another server. A new session may begin at
+        In one session, reads never go back, not even on another server. A new session may start on
         a server that lags behind, and has to catch up first.
         """
         if not self._lags:
@@ -410,8 +411,8 @@ class AsyncMetadataCache(Generic[T]):
                 path, raw, expected_version, expected_revision=expected_revision
             )
         finally:
-            # Also if this task is cancelled, or the outcome unknown: later reads of the path wait
-            # for the put in the store's line.
+            # Even if this task is cancelled, or the outcome unknown: later reads of the path queue
+            # behind the put in the store.
             if stat is None:
                 self._entries.end(flight, marks.UNKNOWN)
             else:
@@ -442,13 +443,13 @@ class AsyncMetadataCache(Generic[T]):
                         raise
                 else:
                     return value
-                if failures > 1:  # The first time, the entry may only have been old.
+                if failures > 1:  # The first time, the entry may just have been stale.
                     await asyncio.sleep(_BACKOFF.pause(failures))
         finally:
             self._key_locks.unlock(path)
 
     def _forget_children(self, path: str) -> None:
-        """Drop the lists of children that change when a value is created or deleted."""
+        """Drop the lists of children that the creation or deletion of a value changes."""
         while len(path) > len(self._prefix):
             path = parent(path)
             self._entries.learn((path,), marks.UNKNOWN)
@@ -463,7 +464,7 @@ class AsyncMetadataCache(Generic[T]):
             raise InvalidPathError(f"{path!r:.200} is not below {self._prefix}, the cache's prefix")
 
     def _use(self, path: str) -> None:
-        """Check a path, and begin the watch if there is none."""
+        """Check a path, and start the watch if there is none."""
         self._check(path)
         self._watch.begin()
 

@@ -3,9 +3,9 @@
 # end
 """The watch of a cache, and its listeners: while the watch is in place, the cache has entries.
 
-A follower belongs to one watch. The listener of the session hears that the connection or the
-session is lost. It runs where the callbacks of the store do, and so never waits: it drops the
-entries, and lets another follower begin a new watch.
+A follower belongs to one watch. The session listener learns when the connection or the session is
+lost. It runs where the callbacks of the store run, so it never waits: it drops the entries, and
+makes another follower start a new watch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REFUSED: Final = 10.0
 
 
 class AsyncCacheListener(AsyncListener[WatchEvent]):
-    """A listener of a cache's changes. Close it to get no more of them.
+    """A listener of a cache's changes. Close it to stop it.
 
     It is also a context manager.
     """
@@ -52,7 +52,7 @@ class AsyncCacheWatch:
         store: the store.
         prefix: the path of the cache.
         entries: its entries.
-        learn: receives each change, before the listeners.
+        learn: receives each change before the listeners do.
 
     Attributes:
         closed: whether ``close`` was called, or the store is closed.
@@ -78,27 +78,27 @@ class AsyncCacheWatch:
         self.closed = False
 
     def begin(self) -> None:
-        """Begin the watch if there is none. Waits for nothing."""
+        """Start the watch if there is none, without waiting."""
         if self._follower is None:
             self._follow(None)
 
     def add_listener(self, callback: WatchCallback) -> AsyncCacheListener:
-        """Call a function with each change, and begin the watch if there is none."""
+        """Call a function with each change, and start the watch if there is none."""
         listener = AsyncCacheListener(self._prefix, callback, MAX_EVENTS)
         with self._lock:
             self._listeners = (*still_open(self._listeners), listener)
-        self.begin()  # After that, so that the listener hears of its beginning.
+        self.begin()  # Last, so that the listener gets the first gap.
         return listener
 
     def clear(self) -> None:
-        """Drop all entries. Listeners get a gap, except the one whose callback asks for it."""
+        """Drop all entries. All listeners except the calling one get a gap."""
         self._entries.clear()
         for listener in self._listeners:
             if not listener.calling:
                 listener.notify(WatchEvent("gap", self._prefix))
 
     def close(self) -> None:
-        """End it with its listeners, and shut the entries."""
+        """End the watch and its listeners, and shut the entries."""
         with self._lock:
             self.closed = True
             follower, self._follower = self._follower, None
@@ -112,14 +112,14 @@ class AsyncCacheWatch:
             follower.close()
 
     def forget(self) -> None:
-        """End it in a forked process, without touching what threads may have held."""
+        """End the watch in a forked process, without touching locks that threads may have held."""
         self.closed = True
         self._lock = threading.Lock()
         self._follower = self._session_listener = None
         self._listeners = ()
 
     def _follow(self, old: AsyncFollower | None, after: float = 0.0) -> None:
-        """Begin to follow, after some seconds, in place of the old follower."""
+        """Start a new follower after some seconds, in place of the old one."""
         follower = self._new_follower()
         with self._lock:
             if self.closed or self._follower is not old:
@@ -140,7 +140,7 @@ class AsyncCacheWatch:
 
     def _new_follower(self) -> AsyncFollower:
         async def read() -> None:
-            # Also the first time: what changed before this watch, nobody has heard of.
+            # Even the first time: changes before this watch were not reported.
             self._entries.clear()
             self._notify(WatchEvent("gap", self._prefix))
             with self._lock:
@@ -154,7 +154,7 @@ class AsyncCacheWatch:
         def ended(error: MetadataStoreError) -> None:
             if isinstance(error, StoreClosedError):
                 self.close()
-            else:  # The cache goes on without a watch, and so without entries.
+            else:  # The cache continues without a watch, and so without entries.
                 log.warning("a cache has no watch", prefix=self._prefix, reason=str(error))
                 self._follow(follower, _REFUSED)
 
@@ -173,7 +173,7 @@ class AsyncCacheWatch:
             listener.notify(event)
 
     def _listen(self) -> None:
-        """Hear of lost connections and sessions."""
+        """Handle lost connections and sessions."""
         listener = self._store.add_session_listener(self._hear)
         with self._lock:
             keep = self._session_listener is None and not self.closed

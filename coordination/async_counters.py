@@ -1,7 +1,7 @@
 # async:
 # `_sync/counters.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""Numbers that are unique and grow, across processes and restarts."""
+"""Unique, growing numbers across processes and restarts."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ _BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 class AsyncCounter:
     """Hands out numbers from 0 on, each once, to all processes that share its path.
 
-    The counter takes a block of numbers by one conditional put, and hands it out without another
-    request. A number that :meth:`next` or :meth:`reserve` has returned is never returned again, on
-    any process. Within one object, they grow: a call that begins after another has returned gives
-    greater numbers. Between objects there is no order. Numbers can be missing: what is left of a
-    block is skipped if the process ends, a put has no answer, or ``reserve`` is called.
+    The counter takes a block of numbers with one conditional put, and hands it out without further
+    requests. A number that :meth:`next` or :meth:`reserve` has returned is never returned again, in
+    any process. Within one object, numbers grow: a call that starts after another has returned gets
+    greater numbers. There is no order between objects. Numbers can be missing: the rest of a block
+    is skipped if the process ends, a put has no answer, or ``reserve`` is called.
 
-    The value at the path is the first number that no block contains, in ASCII digits. Neither
-    delete nor lower it: the numbers would be handed out again. In a forked child, a counter hands
-    out nothing and raises ``StoreClosedError``.
+    The value at the path is the first number that no block contains, in ASCII digits. Do not delete
+    or lower it: numbers would be handed out again. In a forked child, a counter hands out nothing
+    and raises ``StoreClosedError``.
 
     Any number of threads or tasks can share one object.
 
     Args:
         store: the store.
         path: the path of the value.
-        block: the numbers that one request takes, from 1 to 2**32. A larger block costs fewer
-            requests, and leaves a larger gap when the process ends.
+        block: the number of numbers that one request takes, from 1 to 2**32. A larger block costs
+            fewer requests, and leaves a larger gap when the process ends.
 
     Raises:
         InvalidPathError: the path is not valid.
-        InvalidSettingError: ``block`` is out of its range.
+        InvalidSettingError: ``block`` is out of range.
     """
 
     def __init__(self, store: AsyncMetadataStore, path: str, block: int = 1000) -> None:
@@ -66,7 +66,7 @@ class AsyncCounter:
         self._path = check_path(path)
         self._block = _check_count("block", block)
         self._gate = AsyncGate()  # guards the following fields, except for `next`
-        self._numbers: Iterator[int] = iter(())  # what is left of the block in hand
+        self._numbers: Iterator[int] = iter(())  # the rest of the current block
         self._end = 0  # the end of the last block
         self._forked = False
         self._failed_at = 0.0
@@ -81,10 +81,10 @@ class AsyncCounter:
     async def next(self) -> int:
         """Return the next number.
 
-        The first call and one call in each ``block`` cost two requests; the others cost none.
+        The first call and one call per ``block`` cost two requests; the others cost none.
 
         Raises:
-            ValueDecodeError: the value at the path is no number of a counter.
+            ValueDecodeError: the value at the path is not a counter value.
             OverflowError: fewer than ``block`` numbers below 2**63 - 1 are left.
             MetadataStoreError: a request has failed. No number is handed out twice after that.
         """
@@ -97,7 +97,7 @@ class AsyncCounter:
     async def reserve(self, n: int) -> range:
         """Return ``n`` numbers in a row, at the cost of two requests.
 
-        It skips what is left of the block in hand, so that later numbers are greater.
+        The call skips the rest of the current block, so that later numbers are greater.
 
         Args:
             n: how many, from 1 to 2**32.
@@ -119,7 +119,7 @@ class AsyncCounter:
     async def _next_of_new_block(self) -> int:
         await self._enter()
         try:
-            for number in self._numbers:  # Somebody else has taken a block meanwhile.
+            for number in self._numbers:  # Another caller has taken a block meanwhile.
                 return number
             numbers = iter(await self._take(self._block))
             number = next(numbers)  # Before others can see them: there may be only one.
@@ -131,8 +131,8 @@ class AsyncCounter:
     async def _enter(self) -> None:
         """Wait for one's turn to take a block.
 
-        An error that somebody gets meanwhile is raised for all who wait. Otherwise, each of them
-        would wait for a time-out of its own in an outage, one after the other.
+        An error of one caller is raised for all callers that wait. Otherwise, each of them would
+        wait for its own timeout in an outage, one after the other.
         """
         if self._forked:
             raise StoreClosedError(
@@ -150,19 +150,19 @@ class AsyncCounter:
         while True:
             try:
                 found = await self._store.get(self._path)
-                # A value that somebody has lowered must not lower the numbers of this object.
+                # A value that was lowered by hand must not lower the numbers of this object.
                 start = max(self._first_free(found), self._end)
                 if start + n > _END:
                     raise OverflowError(f"{self._path} has fewer than {n} numbers left")
                 expected = ABSENT if found is None else found.stat.version
                 await self._store.put(self._path, b"%d" % (start + n), expected)
             except BadVersionError:
-                pass  # Another object was quicker.
+                pass  # Another object was faster.
             except MetadataStoreError as error:
                 if error.outcome != "unknown":
                     self._failure, self._failed_at = error, time.monotonic()
                     raise
-                # The block may be taken. The next look at the path skips it then.
+                # The block may be taken. If so, the next read of the path skips it.
             else:
                 self._end = start + n
                 return range(start, start + n)
@@ -181,7 +181,7 @@ class AsyncCounter:
         )
 
     def _disown(self) -> None:
-        """Drop the parent's block in a forked child, where nobody may leave the gate any more."""
+        """Drop the parent's block in a forked child, where the gate may stay held forever."""
         self._numbers = iter(())
         self._forked = True
 

@@ -1,10 +1,10 @@
 # async:
 # `_sync/elections.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""Leader election: one of several candidates leads, and knows when it does not any more.
+"""Leader election: one of several candidates leads, and knows when it no longer does.
 
-A candidate stands in the line of a lobby, as a lock does, but in the background: a task of its own
-(for threads: a thread) keeps it there from the first campaign until it resigns. The first in line
+A candidate waits in the line of a lobby, like a lock, but in the background: its own task (for
+threads: its own thread) keeps it there from the first campaign until it resigns. The first in line
 leads.
 """
 
@@ -43,9 +43,9 @@ __all__ = ["AsyncElection", "AsyncElectionListener"]
 log = get_logger("batchkeeper.coordination")
 
 _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
-# Seconds for each request after the time-out of a campaign.
+# Seconds for each request after the timeout of a campaign.
 _GRACE: Final = 2.0
-# Seconds until a leader whose time has passed is sure to have noticed it.
+# Seconds until a leader whose time has passed has certainly noticed it.
 _NOTICE: Final = 0.01
 
 ElectionEvent = Literal["leading", "following", "lost"]
@@ -61,22 +61,22 @@ class AsyncElectionListener(AsyncListener[ElectionEvent]):
     """A listener of an election. Close it to get no more events; it is also a context manager."""
 
     def forget_untrue(self) -> None:
-        """Drop the last events, which a resignation has made untrue."""
+        """Drop the pending events that a resignation has made obsolete."""
         with self._lock:
             while self._waiting and self._waiting[-1] != "lost":
                 self._waiting.pop()
 
 
 class _Candidacy:
-    """What lasts from the first campaign until a resignation. The election's lock guards it.
+    """A candidacy, from the first campaign to a resignation. The election's lock guards it.
 
     Attributes:
-        claim: the present claim, as soon as it waits in line, or leads.
-        elected: set when it leads, or when it is over. Each loss brings a new one.
+        claim: the current claim, once it waits in line or leads.
+        elected: set when it leads, or when it is over. Each loss creates a new one.
         over: set when it has ended.
-        error: what ended it, unless that was the candidate.
+        error: the error that ended it, unless the candidate ended it.
         campaigns: the calls of ``campaign`` that wait.
-        kept: whether it lasts when none of them waits any more.
+        kept: whether it continues when no campaign waits.
     """
 
     def __init__(self) -> None:
@@ -91,17 +91,17 @@ class _Candidacy:
 class AsyncElection(AsyncHold):
     """An election: at most one of its candidates leads at a time, across processes.
 
-    A candidate that has led once, or that called :meth:`stand`, remains one until :meth:`resign` or
-    :meth:`close`: after the loss of its session, or if somebody deletes its value, it stands again
-    by itself, at the end of the line. An outage that is shorter than the session changes nothing.
+    A candidate that has led once, or that called :meth:`stand`, remains a candidate until
+    :meth:`resign` or :meth:`close`: if it loses its session or its value is deleted, it stands
+    again automatically, at the end of the line. An outage shorter than the session changes nothing.
 
-    :meth:`is_leader` turns false before anybody else can lead, by the clock of this process, unless
-    somebody deletes the leader's value: both candidates hear of that a moment later. And a process
-    that stops just after it has asked, and goes on later, may act beside the next leader. So fence
-    its writes: :func:`fenced`, :meth:`check`, ``fencing_token``.
+    By the clock of this process, :meth:`is_leader` turns false before another candidate can lead,
+    unless the leader's value is deleted by hand: both candidates notice that a moment later. A
+    process that pauses just after it has called ``is_leader`` may still act alongside the next
+    leader. So fence its writes: :func:`fenced`, :meth:`check`, ``fencing_token``.
 
     One object has one place in line. Any thread may use it. It is also a context manager, which
-    closes it at the end; entering the block is no campaign.
+    closes it at the end; entering the block does not start a campaign.
 
     Args:
         store: the store, with the capabilities ``"ephemerals"``, ``"sequences"`` and ``"watches"``.
@@ -119,10 +119,10 @@ class AsyncElection(AsyncHold):
         # The lock guards the following fields, too, the candidacy, and the order of the events.
         self._candidacy: _Candidacy | None = None
         self._listeners: tuple[AsyncElectionListener, ...] = ()
-        self._last_event: ElectionEvent | None = None  # last, to the listeners
+        self._last_event: ElectionEvent | None = None  # the last event sent to listeners
 
     def is_leader(self) -> bool:
-        """Say whether this candidate leads for certain, at this moment, without a request."""
+        """Return whether this candidate certainly leads at this moment, without a request."""
         return self.held_until() > time.monotonic()
 
     async def campaign(self, timeout: float | None = None) -> None:
@@ -131,16 +131,16 @@ class AsyncElection(AsyncHold):
         Outages and lost sessions are waited out.
 
         Args:
-            timeout: seconds to wait; for ever by default. After a time-out, this is no candidate
-                any more, unless another call wants it: :meth:`stand`, an earlier :meth:`campaign`
-                that has succeeded, or another thread's that waits. The same holds if the call is
-                cancelled. An election takes two requests, so 0 is too short.
+            timeout: seconds to wait; unlimited by default. After a timeout or a cancelled call, the
+                candidacy ends, unless another call needs it: :meth:`stand`, an earlier successful
+                :meth:`campaign`, or one that waits in another thread. An election takes two
+                requests, so 0 is too short.
 
         Raises:
-            LockBusyError: somebody else led for ``timeout`` seconds. It has the leader's value.
-            LockLostError: :meth:`resign` was called meanwhile.
+            LockBusyError: another candidate led for ``timeout`` seconds. It has the leader's value.
+            LockLostError: :meth:`resign` was called in the meantime.
             StoreClosedError: the store or this object is closed.
-            MetadataStoreError: a request has failed for good.
+            MetadataStoreError: a request has failed permanently.
         """
         deadline = Deadline(timeout)
         candidacy = self._begin(campaign=True)
@@ -158,7 +158,7 @@ class AsyncElection(AsyncHold):
             raise await self._busy(timeout)
 
     def stand(self) -> None:
-        """Stand for election in the background; see :meth:`add_listener`. It waits for nothing.
+        """Stand for election in the background, without waiting; see :meth:`add_listener`.
 
         Raises:
             StoreClosedError: the store or this object is closed.
@@ -168,9 +168,10 @@ class AsyncElection(AsyncHold):
     async def resign(self) -> None:
         """Give up the leadership, or the candidacy. The next in line leads.
 
-        Without a candidacy it does nothing. This object can stand again afterwards. If no server
-        answers, its value is removed in the background; until then nobody else can lead, but no
-        longer than until the end of the session. It never removes the value of another candidate.
+        Without a candidacy, the call does nothing. This object can stand again afterwards. If no
+        server answers, its value is removed in the background. Until then, no other candidate can
+        lead, but at most until the end of the session. The call never removes the value of another
+        candidate.
 
         Raises:
             MetadataStoreError: the value cannot be removed, for example for lack of permission.
@@ -187,7 +188,7 @@ class AsyncElection(AsyncHold):
                 await claim.release()
 
     async def close(self) -> None:
-        """Resign for good, and close the listeners. A second call does nothing.
+        """Resign permanently, and close the listeners. A second call does nothing.
 
         Raises:
             MetadataStoreError: as for :meth:`resign`.
@@ -198,7 +199,7 @@ class AsyncElection(AsyncHold):
         await self.resign()
 
     async def update(self, value: bytes) -> None:
-        """Change the value that others see, without a new election.
+        """Change the value that other clients see, without a new election.
 
         A candidate that waits keeps its place, too, unless its value is just being created. After a
         failure whose outcome is unknown, this candidate uses the new value when it stands again.
@@ -222,13 +223,13 @@ class AsyncElection(AsyncHold):
             self._agree(claim)
 
     def _agree(self, claim: AsyncClaim) -> None:
-        """Stand again with what others see now: an update has failed, or another one came later."""
+        """Restore the value that others see, after an update that failed or was overtaken."""
         with self._lock:
             if not claim.ended:
                 self._value = claim.value
 
     async def leader(self) -> bytes | None:
-        """Return the present leader's value, or ``None`` if nobody leads.
+        """Return the current leader's value, or ``None`` if no candidate leads.
 
         On ZooKeeper, the answer may lag behind other sessions: call ``store.sync()`` before.
 
@@ -238,21 +239,21 @@ class AsyncElection(AsyncHold):
         return await self._lobby.first_value()
 
     def observe(self) -> AsyncLeaderWatch:
-        """Iterate over the leader's values: the present one first, then one at each change."""
+        """Iterate over the leader's values: first the current one, then one for each change."""
         return AsyncLeaderWatch(self._store, self.path)
 
     def add_listener(self, callback: AsyncElectionCallback) -> AsyncElectionListener:
-        """Call a function at each change of what this candidate is.
+        """Call a function each time the state of this candidate changes.
 
-        It receives one of these strings. ``"leading"``: it leads. ``"following"``: it stands, and
-        somebody else leads. ``"lost"``: it led, and does not any more, against its will. It comes
-        before anybody else can lead, as far as the clock of this process allows; ``is_leader()``
-        and ``lost`` are exact. A resignation is no event, and no older event follows it that it has
-        made untrue.
+        It receives one of these strings. ``"leading"``: it leads. ``"following"``: it is a
+            candidate, and another one leads. ``"lost"``: it has lost the leadership involuntarily.
+            ``"lost"`` comes before another candidate can lead, as far as the clock of this process
+            allows; ``is_leader()`` and ``lost`` are exact. A resignation causes no event, and drops
+            pending events that it makes obsolete.
 
-        Each listener has a task (for threads: a thread) of its own while there is something to
-        tell. So it may block, wait, and call this object, and it delays nothing but its own later
-        events. An exception in it is logged. A listener hears what happens after it was added.
+        Each listener has its own task (for threads: its own thread) while events are pending. So it
+        may block, wait, and call this object, and delays only its own later events. Its exceptions
+        are logged. A listener gets only events that happen after it was added.
 
         Raises:
             InvalidSettingError: ``callback`` is not a function, or for threads a coroutine
@@ -276,7 +277,7 @@ class AsyncElection(AsyncHold):
     # --- the candidacy
 
     def _begin(self, *, campaign: bool) -> _Candidacy:
-        """Return the candidacy, which begins now if there is none."""
+        """Return the candidacy; start one if there is none."""
         if self._state() == "closed":
             raise StoreClosedError(f"the store is closed: {self._store!r}", path=self.path)
         with self._lock:
@@ -291,18 +292,18 @@ class AsyncElection(AsyncHold):
         if begin:
             try:
                 async_spawn(f"candidate for {self.path}", self._run, candidacy)
-            except BaseException:  # There is no thread left.
+            except BaseException:  # No thread is left.
                 self._end(candidacy)
                 raise
         return candidacy
 
     def _end(self, candidacy: _Candidacy, error: Exception | None = None) -> AsyncClaim | None:
-        """End a candidacy, unless it has ended; return the claim that is to be released."""
+        """End a candidacy, unless it has ended; return the claim to release."""
         with self._lock:
             return self._finish(candidacy, error)
 
     def _end_campaign(self, candidacy: _Candidacy, *, kept: bool) -> AsyncClaim | None:
-        """End the wait of a campaign, and the candidacy too if nobody else wants that."""
+        """End the wait of a campaign, and the candidacy too if no other call needs it."""
         with self._lock:
             candidacy.campaigns -= 1
             candidacy.kept |= kept
@@ -383,7 +384,7 @@ class AsyncElection(AsyncHold):
         _start(begun)
 
     def _lead(self, candidacy: _Candidacy, claim: AsyncClaim) -> bool:
-        """Begin a term; return whether that is wanted."""
+        """Begin a term; return whether it is still wanted."""
         with self._lock:
             if claim.ended or not self._take(candidacy, claim):
                 return False
@@ -403,7 +404,7 @@ class AsyncElection(AsyncHold):
         _start(begun)
 
     def _take(self, candidacy: _Candidacy, claim: AsyncClaim) -> bool:
-        """Take over a claim, with the lock; return whether it is still what is wanted."""
+        """Take over a claim, with the lock; return whether it is still wanted."""
         if candidacy.over.is_set():
             return False
         if candidacy.claim is claim:
@@ -424,7 +425,7 @@ class AsyncElection(AsyncHold):
         """Return the state of the session, before anything takes the lock.
 
         Raises:
-            StoreClosedError: this is a forked process, where the lock may be held for ever.
+            StoreClosedError: this is a forked process, where the lock may be held forever.
         """
         return self._store.session.state
 

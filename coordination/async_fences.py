@@ -1,12 +1,12 @@
 # async:
 # `_sync/fences.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""The writes that take effect only while a lock is held, and the order in which they are sent.
+"""Fenced writes, which take effect only while a lock is held, and their order.
 
 Each write becomes a transaction: a check of the lock's value, and the write itself. The check names
 a version, which ``update`` of the lock changes. A write that is refused only because of that is
-sent again, in its place: the writes after it, which were refused too, are sent again behind it, and
-new ones wait until then. So the order of the writes of a path stays.
+sent again, in its original position: the refused writes after it are sent again behind it, and new
+ones wait until then. So the writes of a path keep their order.
 
 ::
 
@@ -42,10 +42,9 @@ from .async_background import AsyncSignal, async_spawn
 
 __all__ = ["AsyncFence", "AsyncWrite", "Holder"]
 
-# Seconds between two attempts to send a write for which the queue has no room.
+# Seconds between two attempts to send a write while the queue is full.
 _MOMENT: Final = 0.005
-# Seconds for which a write without a time-out of its own is sent again, if the lock is updated all
-# the time.
+# Seconds for which a write without its own timeout is resent, if the lock is updated continuously.
 _LONGEST: Final = 30.0
 
 
@@ -65,11 +64,11 @@ class AsyncWrite(asyncio.Future[Any]):
     """The future of a fenced write.
 
     Attributes:
-        parts: what it writes.
+        parts: its operations.
         single: whether the caller gets the result of the only part, and not a list.
         timeout: seconds until its deadline, or ``None`` for the store's default.
-        sent: whether it was sent, or is about to be. It has not ended then.
-        inner: the future of its transaction, while that is under way.
+        sent: whether it was sent or is about to be, and has not ended.
+        inner: the future of its transaction, while that is running.
         moved: while it waits to be sent again: set when it was sent, or will not be.
         answered: whether ``answer`` is known. The future ends a little later.
         answer: its result, or its error.
@@ -94,7 +93,7 @@ class AsyncWrite(asyncio.Future[Any]):
         """Return the seconds that it has if it is sent again; ``None`` for the store's default.
 
         Raises:
-            OperationTimeoutError: none are left.
+            OperationTimeoutError: no time is left.
         """
         longest = _LONGEST if self.timeout is None else self.timeout
         left = self._begun + longest - time.monotonic()
@@ -183,13 +182,13 @@ class AsyncFence:
         self._check = holder.check()  # what writes are sent with
         self.path = self._check.path
         self._lock = threading.Lock()  # guards the following fields, and those of the writes
-        self._version = self._check.expected_version or 0  # the newest that is known
-        self._writes: dict[AsyncWrite, None] = {}  # that have not ended, in the order of the calls
+        self._version = self._check.expected_version or 0  # the newest known version
+        self._writes: dict[AsyncWrite, None] = {}  # unfinished writes, in the order of the calls
         self._draining = False  # whether a write had an old version, and what was sent ends first
         self._holding = False  # whether new writes wait, and a resender runs
 
     def submit(self, write: AsyncWrite, *, patient: bool = False) -> None:
-        """Send a write, or let it wait for its turn.
+        """Send a write, or queue it.
 
         Args:
             write: the write.
@@ -202,7 +201,7 @@ class AsyncFence:
         self.plain.session  # noqa: B018 - it raises in a forked process, whose lock may be held
         present = self._present()
         with self._lock:
-            # While others are under way, a newer version would let this one overtake them.
+            # While others are running, a newer version would let this one overtake them.
             if not self._writes and (present.expected_version or 0) > self._version:
                 self._check, self._version = present, present.expected_version or 0
             self._writes[write] = None
@@ -222,7 +221,7 @@ class AsyncFence:
             raise
 
     def note(self, write: AsyncWrite, inner: asyncio.Future[Any]) -> None:
-        """Take in the end of a transaction. Several threads may do so; the first one counts."""
+        """Handle the end of a transaction. Several threads may do so; the first one counts."""
         if inner.cancelled():  # `cancel` does the rest.
             return
         answer, version = self._answer_of(write, inner)
@@ -238,7 +237,7 @@ class AsyncFence:
         self._hold(write)
 
     def forget(self, write: AsyncWrite, *, waiting: bool = False) -> bool:
-        """Drop a write that has not ended; return whether it was there.
+        """Drop an unfinished write; return whether there was one.
 
         Args:
             write: the write.
@@ -269,7 +268,7 @@ class AsyncFence:
         inner.add_done_callback(write.ended)
 
     def _hold(self, write: AsyncWrite) -> None:
-        """Let a write wait for its turn to be sent again, and all later ones too."""
+        """Queue a write, and all later ones, to be sent again."""
         with self._lock:
             write.moved = AsyncSignal()  # before the next line: see `_wait`
             write.sent, write.inner = False, None
@@ -278,7 +277,7 @@ class AsyncFence:
             async_spawn(f"fenced writes by {self.path}", self._resend)
 
     async def _resend(self) -> None:
-        """Send the writes that wait, until there are none."""
+        """Send the queued writes until there are none."""
         while True:
             with self._lock:
                 sent = [(write, write.inner) for write in self._writes if write.sent]
@@ -299,7 +298,7 @@ class AsyncFence:
                 async_spawn(f"failed writes by {self.path}", _complete, failed)
 
     async def _drain(self, sent: list[tuple[AsyncWrite, asyncio.Future[Any] | None]]) -> None:
-        """Wait until what was sent has ended, without the help of done-callbacks."""
+        """Wait until all sent writes have ended, without relying on done-callbacks."""
         for write, inner in sent:
             if inner is None:  # Another thread is about to send it.
                 await asyncio.sleep(_MOMENT)
@@ -313,7 +312,7 @@ class AsyncFence:
             self.note(write, inner)
 
     async def _sent(self, write: AsyncWrite) -> bool:
-        """Send a write that has waited; return whether that could be done."""
+        """Send a queued write; return whether that succeeded."""
         while write in self._writes:
             try:
                 self._present()
@@ -331,7 +330,7 @@ class AsyncFence:
         return True  # It was cancelled.
 
     def _answer_of(self, write: AsyncWrite, inner: asyncio.Future[Any]) -> tuple[Any, int | None]:
-        """Return what a write ends with, and the present version if it has to be sent again."""
+        """Return the result or error of a write, and the current version if it must be resent."""
         error = inner.exception()
         if error is None:
             results = inner.result()

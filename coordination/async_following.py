@@ -25,24 +25,23 @@ _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 class AsyncFollower:
     """Reads the paths below a prefix, and passes on every later change of them.
 
-    It runs in a task of its own (for threads: in a thread of its own) until it is closed, the store
-    is closed, or ``idle`` says so. All functions that it calls run there, one after the other. It
-    outlives outages: after a failure that may pass, it begins a new watch and reads again.
+    It runs in its own task (for threads: its own thread) until it is closed, the store is closed,
+    or ``idle`` returns true. All functions that it calls run there, one after the other. It
+    survives outages: after a temporary failure, it starts a new watch and reads again.
 
     ``read`` is called when a watch is in place and after each gap, so that every change that it
-    does not see arrives afterwards as an event. An event may be older than what was read.
+    misses arrives afterwards as an event. An event may be older than the state that was read.
 
     Args:
         store: the store.
         prefix: the path to watch, with the paths below it.
-        read: reads what the view shows. An error that may pass leads to another call.
+        read: reads the state of the view. A temporary error leads to another call.
         event: receives each change.
-        ended: receives the error that has ended it: ``StoreClosedError``, or one that does not
-            pass. It is not called after ``close``, nor if ``idle`` has ended it.
-        broken: is called after each failure that may pass: no changes are heard of until the next
-            ``read``.
-        idle: is called after each ``linger`` seconds without an event, and returns whether nobody
-            needs the view any more.
+        ended: receives the error that has ended it: ``StoreClosedError``, or a permanent error. It
+            is not called after ``close``, or if ``idle`` has ended it.
+        broken: called after each temporary failure: no changes arrive until the next ``read``.
+        idle: called after each ``linger`` seconds without an event; returns whether the view is no
+            longer needed.
         linger: see ``idle``.
     """
 
@@ -74,11 +73,11 @@ class AsyncFollower:
         self.ready = AsyncSignal()
 
     def start(self, after: float = 0.0) -> None:
-        """Begin after some seconds, without waiting. ``ready`` says when the view is there."""
+        """Start after some seconds, without waiting. ``ready`` is set when the view is complete."""
         async_spawn(f"follower of {self._prefix}", self._run, after)
 
     def close(self) -> None:
-        """End it, from anywhere. A call of ``read`` or ``event`` under way goes on to its end."""
+        """End the follower, from any thread. A running call of ``read`` or ``event`` finishes."""
         self._closing.set()
         watch = self._watch
         if watch is not None:
@@ -99,7 +98,7 @@ class AsyncFollower:
                         return
                     log.info("a view begins again", prefix=self._prefix, reason=str(error))
                 except Exception:
-                    # Whatever it is: others wait for what the view shows.
+                    # Any error: other callers wait for the view.
                     log.exception("a view failed, and begins again", prefix=self._prefix)
                 else:
                     return
@@ -133,5 +132,5 @@ class AsyncFollower:
                     await self._event(event)
 
     def _grow_old(self) -> None:
-        if self.ready.is_set():  # Otherwise, somebody waits for this one.
+        if self.ready.is_set():  # Otherwise, a caller waits for this one.
             self.ready = AsyncSignal()

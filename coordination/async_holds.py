@@ -1,7 +1,7 @@
 # async:
 # `_sync/holds.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""What locks, semaphores and elections have in common: at most one claim at a time."""
+"""The common base of locks, semaphores and elections: at most one claim at a time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["AsyncHold"]
 
 
 class AsyncHold:
-    """A place in the line for one path, and what it says of its claim while that is held."""
+    """A place in the line for one path, with the state of its claim."""
 
     def __init__(self, store: AsyncMetadataStore, path: str, value: bytes) -> None:
         self._store = store
         self._lobby = async_lobby(store, path)
         self._lock = threading.Lock()  # guards the changes of all other fields
         self._value = check_value(value)
-        self._claim: AsyncClaim | None = None  # that holds, or has held last
+        self._claim: AsyncClaim | None = None  # the current or last holder
 
     @property
     def path(self) -> str:
@@ -35,15 +35,15 @@ class AsyncHold:
 
     @property
     def value(self) -> bytes:
-        """The value that others see while this object holds the path, or waits for it."""
+        """The value that other clients see while this object holds the path, or waits for it."""
         return self._value
 
     @property
     def lost(self) -> AsyncSignal:
-        """An event that is set when this hold, or this term of leadership, is over.
+        """An event that is set when this hold or term of leadership is over.
 
-        It belongs to the present one, and is set at once if there is none. It is also set by
-        ``release`` or ``resign``.
+        It belongs to the current hold or term, and is already set if there is none. ``release`` and
+        ``resign`` also set it.
         """
         claim = self._claim
         if claim is not None:
@@ -70,7 +70,7 @@ class AsyncHold:
         return claim.stat.revision
 
     def held_until(self) -> float:
-        """Return the time before which nobody else can hold the path, or lead.
+        """Return the time before which no other client can hold the path, or lead.
 
         It is a value of ``time.monotonic()``, which grows with each keep-alive of the session:
         ``math.inf`` on stores without a server, ``-math.inf`` if this object does not hold it.
@@ -81,8 +81,8 @@ class AsyncHold:
     def check(self) -> Check:
         """Return the condition that this object holds the path, or leads, for a transaction.
 
-        It names the claim and the present version of its value, which changes with ``update``. A
-        transaction with it is refused if the hold or the term has ended meanwhile.
+        It names the claim and the current version of its value, which changes with ``update``. A
+        transaction with it is refused if the hold or the term has ended in the meantime.
 
         Raises:
             LockLostError: this object does not hold the path.

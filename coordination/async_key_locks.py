@@ -18,7 +18,7 @@ __all__ = ["AsyncKeyLocks"]
 
 
 class _Line:
-    """Who waits for one key, and who has it."""
+    """The owner of one key, and the callers that wait for it."""
 
     __slots__ = ("owner", "waiting")
 
@@ -28,7 +28,7 @@ class _Line:
 
 
 class AsyncKeyLocks:
-    """Locks by key. It keeps nothing for keys that nobody has locked."""
+    """Locks by key. Unlocked keys take no memory."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the following field

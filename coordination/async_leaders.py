@@ -21,12 +21,12 @@ _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 
 
 class AsyncLeaderWatch(AsyncIterator[bytes | None]):
-    """The values of an election's leaders: the present one first, then one at each change.
+    """The values of an election's leaders: first the current one, then one for each change.
 
-    :meth:`Election.observe` makes it. ``None`` says that nobody leads. Another leader is a change,
-    and so is an update of the leader's value. The last value always comes, also after an outage;
-    those before it may be left out if they change faster than they are taken. It needs no
-    candidacy. It begins one watch with its first step, and nothing runs beside its caller.
+    :meth:`Election.observe` creates it. ``None`` means that no candidate leads. A new leader is a
+    change, and so is an update of the leader's value. The latest value always arrives, even after
+    an outage; earlier ones may be skipped if they change faster than they are read. An observer
+    need not be a candidate. The first step starts one watch, and nothing runs in the background.
 
     The iteration ends with :meth:`close`. If the store is closed, it raises ``StoreClosedError``.
     Several threads may share it; each value goes to one of them. It is also a context manager.
@@ -39,12 +39,12 @@ class AsyncLeaderWatch(AsyncIterator[bytes | None]):
         self._watch: AsyncWatch | None = None
         self._gate = AsyncGate()  # guards the following fields
         self._line: set[Contender] | None = None  # ``None`` if it must be read
-        self._stale = False  # whether the leader may have changed since the last look at its value
-        self._given: tuple[str, int] | None = ("", 0)  # the name and the version of what was given
+        self._stale = False  # whether the leader may have changed since its value was last read
+        self._given: tuple[str, int] | None = ("", 0)  # name and version last returned
         self._value: bytes | None = None
 
     def close(self) -> None:
-        """End the iteration, from anywhere. A second call does nothing."""
+        """End the iteration, from any thread. A second call does nothing."""
         self._closing.set()
         watch = self._watch
         if watch is not None:
@@ -88,7 +88,7 @@ class AsyncLeaderWatch(AsyncIterator[bytes | None]):
         raise StopAsyncIteration
 
     async def _watching(self) -> AsyncWatch:
-        """Return the watch, which begins now if there is none, or if it has failed."""
+        """Return the watch; start one if there is none, or if it has failed."""
         watch = self._watch
         if watch is None or watch.closed:
             self._line = None
@@ -98,7 +98,7 @@ class AsyncLeaderWatch(AsyncIterator[bytes | None]):
         return watch
 
     async def _changed(self) -> bool:
-        """Look who leads, if that may have changed; return whether it has."""
+        """Read the leader, if it may have changed; return whether it has."""
         if self._line is None:
             names = await self._store.get_children(self._path)
             self._line, self._stale = set(line_of(names)), True

@@ -3,9 +3,9 @@
 # end
 """Calls functions of an application at events: one mechanism for elections, caches and groups.
 
-Each listener has a task (for threads: a daemon thread) of its own while events wait.
-So a callback may block, and may call whatever it listens to: it delays nothing but its own later
-calls, which come one after the other.
+Each listener has its own task (for threads: its own daemon thread) while events wait. So a callback
+may block, and may call the object that it listens to. It delays only its own later calls, which
+come one after the other.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class AsyncListener(Generic[T]):
     """A listener. Close it to get no more events; it is also a context manager.
 
     Args:
-        of: what it listens to, for logs.
-        callback: is called for each event. An exception in it is logged.
-        most: the most events that wait for the callback. If there are more, the oldest go.
+        of: the name of its subject, for logs.
+        callback: called for each event. Its exceptions are logged.
+        most: the limit of pending events. Above it, the oldest are dropped.
 
     Raises:
         InvalidSettingError: the callback is not a function, or for threads a coroutine function.
@@ -69,9 +69,9 @@ class AsyncListener(Generic[T]):
         self._running = False
 
     def close(self) -> None:
-        """End the listener. Anybody may call it, also its own callback; twice does no harm.
+        """End the listener. Any thread or its own callback may call it, even twice.
 
-        A call under way goes on.
+        A running call finishes.
         """
         self.closed = True
 
@@ -87,12 +87,12 @@ class AsyncListener(Generic[T]):
         return _calling.get() is self
 
     def notify(self, event: T) -> None:
-        """Call the callback soon, after the events before."""
+        """Schedule a call of the callback, after the earlier events."""
         if self.add(event):
             self.start()
 
     def add(self, event: T) -> bool:
-        """Take in an event, also under a lock; return whether ``start`` must be called."""
+        """Queue an event, also under a lock; return whether ``start`` must be called."""
         with self._lock:
             if self.closed:
                 return False
@@ -102,10 +102,10 @@ class AsyncListener(Generic[T]):
             return start
 
     def start(self) -> None:
-        """Begin to call the callback. Not under a lock: some loops begin a task at once."""
+        """Start to call the callback. Not under a lock: some loops start a task at once."""
         try:
             async_spawn(f"listener of {self._of}", self._run)
-        except RuntimeError:  # There is no thread left. The next event begins again.
+        except RuntimeError:  # No thread is left. The next event starts again.
             log.exception("a listener could not be called", of=self._of)
             with self._lock:
                 self._running = False
@@ -153,5 +153,5 @@ L = TypeVar("L", bound=AsyncListener[Any])
 
 
 def still_open(listeners: Iterable[L]) -> tuple[L, ...]:
-    """Return the listeners without those that are closed."""
+    """Return the open listeners."""
     return tuple(listener for listener in listeners if not listener.closed)

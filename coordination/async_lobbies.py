@@ -1,23 +1,23 @@
 # async:
 # `_sync/lobbies.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""The line of contenders for one path, as one store sees it; locks and elections stand on it.
+"""The line of contenders for one path, as one store sees it: the base of locks and elections.
 
 Each contender puts an ephemeral sequential value below the path, and waits for those before it, one
-at a time. If the same store has a contender before it, it waits for the last of those, without any
-request. Then it waits for the last one before it that is left, by a watch of that one value. So the
+at a time. If the same store has contenders before it, it first waits for the last of those, without
+any request. Then it waits for its nearest remaining predecessor, by watching that one value. So the
 end of a value wakes one contender, however many wait. A contender of a semaphore, whose turn comes
-when any of those before it leave, watches the whole line instead.
+when any of its predecessors leave, watches the whole line instead.
 
 A read of the line serves all contenders of the store that it shows: those before them were created
 earlier, so the read shows all that they will ever wait for.
 
-A contender holds the path only after the values of those before it are gone. To hold it as soon as
-one of the same store has begun its release would be quicker by a round trip, but that one's fenced
-writes might still be on their way, and would take effect.
+A contender holds the path only after the values of its predecessors are gone. Holding it as soon as
+a predecessor of the same store begins its release would save a round trip, but fenced writes of
+that predecessor might still be on their way, and would take effect.
 
-The lobby creates one value at a time. Values that were created in one batch would share a revision,
-which could not serve as a fencing token then.
+The lobby creates one value at a time. Values created in one batch would share a revision, which
+could then not serve as a fencing token.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = ["AsyncLobby", "async_lobby"]
 _NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "sequences", "watches")
 # No contender has a smaller number than 0.
 _NONE: Final = -1
-# Between two attempts to stand in line, or to read it.
+# Between two attempts to enter the line, or to read it.
 _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 # Between two checks whether the session is certain to be there. They need no request.
 _CERTAIN: Final = Backoff(first=0.01, longest=0.1)
@@ -82,22 +82,21 @@ class AsyncLobby:
         wait: bool = True,
         waits: Callable[[AsyncClaim], None] | None = None,
     ) -> AsyncClaim | None:
-        """Stand in line until one's turn comes, and hold the path then.
+        """Wait in line until the turn comes, and then hold the path.
 
         Args:
             need: when the turn comes.
             value: the value that others see.
             deadline: of the waiting. Each request also has the time that is left, but at least a
                 second.
-            wait: whether to stay in line if the turn has not come at once.
-            waits: receives the claim if it has to wait, because somebody stands before it.
+            wait: whether to stay in line if the turn does not come at once.
+            waits: receives the claim if it has to wait for a predecessor.
 
         Returns:
             the claim, which is held; or ``None`` if its turn has not come in time.
 
         Raises:
-            MetadataStoreError: a request has failed. The contender is not in the line any more, or
-                will not be soon.
+            MetadataStoreError: a request has failed. The contender has left the line, or will soon.
         """
         self.store.session  # noqa: B018 - it raises in a forked process, whose locks may be held
         claim = AsyncClaim(self.store, self._warden, self.path, need, value, self._forget)
@@ -119,8 +118,8 @@ class AsyncLobby:
         """Like ``claim``, but wait out outages and lost sessions, at the end of the line.
 
         Raises:
-            MetadataStoreError: a request has failed for good, or until the deadline, or ``wait`` is
-                ``False``.
+            MetadataStoreError: a request has failed permanently, or until the deadline, or ``wait``
+                is ``False``.
         """
         attempts = 0
         while True:
@@ -134,7 +133,7 @@ class AsyncLobby:
             attempts += 1
 
     async def first_value(self, timeout: float | None = None) -> bytes | None:
-        """Return the value of the first in line, or ``None`` if nobody is there.
+        """Return the value of the first in line, or ``None`` if the line is empty.
 
         ``timeout`` applies to each request.
         """
@@ -168,9 +167,9 @@ class AsyncLobby:
         return await self._wait(claim, deadline, wait, waits) and await self._hold(claim, deadline)
 
     async def _hold(self, claim: AsyncClaim, deadline: Deadline) -> bool:
-        """Hold the path, as soon as the session is certain to be there.
+        """Hold the path as soon as the session is certainly alive.
 
-        After an outage, the news that it is one's turn may come before the first keep-alive.
+        After an outage, the turn may come before the first keep-alive.
         """
         attempts = 0
         while True:
@@ -188,7 +187,7 @@ class AsyncLobby:
             attempts += 1
 
     def _enter(self, claim: AsyncClaim) -> None:
-        """Add a claim to the known line, unless others may stand between."""
+        """Add a claim to the known line, unless there may be others in between."""
         assert claim.contender is not None
         with self._lock:
             if claim.number == self._up_to + 1 and (self._counts_on or self._stays()):
@@ -196,9 +195,9 @@ class AsyncLobby:
                 self._up_to = claim.number
 
     def _stays(self) -> bool:
-        """Say, with the lock, whether a value of the known line is still there for certain.
+        """Return, with the lock, whether a value of the known line certainly still exists.
 
-        Nobody has deleted the path meanwhile, then.
+        In that case, the path has not been deleted in the meantime.
         """
         return any(
             other.contender in self._line and not other.ended and other.same_session
@@ -259,10 +258,10 @@ class AsyncLobby:
         return True
 
     def _known(self, claim: AsyncClaim) -> list[Contender] | None:
-        """Return whom a claim must wait for, or ``None`` if only a read of the line shows.
+        """Return the claims to wait for, or ``None`` if the line must be read to know them.
 
-        If the store has contenders before it, it must wait for the last of them first. Only after
-        that, others count.
+        If the store has contenders before it, it must first wait for the last of them. Only then do
+        others count.
         """
         number, need = claim.number, claim.need
         with self._lock:
@@ -275,7 +274,7 @@ class AsyncLobby:
 
     async def _read_line(self, claim: AsyncClaim, deadline: Deadline) -> list[Contender]:
         """Read the line; return those before a claim that it must wait for."""
-        # An answer that comes late does no harm: those before the claim can only leave.
+        # A late answer is harmless: those before the claim can only leave.
         names = await self.store.get_children(self.path, timeout=deadline.for_request())
         line = line_of(names)
         if claim.contender not in line:
@@ -288,7 +287,7 @@ class AsyncLobby:
     async def _until_left(
         self, claim: AsyncClaim, before: list[Contender], deadline: Deadline
     ) -> bool:
-        """Wait until some of those before a claim have left; return whether it is known who."""
+        """Wait until some of those before a claim have left; return whether they are known."""
         if claim.need.limit > 1:
             return await self._until_few(claim, deadline)
         last = before[-1]
@@ -309,7 +308,7 @@ class AsyncLobby:
         gone = await self._until_deleted(claim, f"{self.path}/{last.name}", deadline)
         if gone:
             self._leave(last)
-        # Others have most often left before the last one.
+        # Usually, the others have left before the last one.
         return gone and len(before) == 1
 
     async def _until_deleted(self, claim: AsyncClaim, path: str, deadline: Deadline) -> bool:
@@ -327,7 +326,7 @@ class AsyncLobby:
         return gone
 
     async def _until_few(self, claim: AsyncClaim, deadline: Deadline) -> bool:
-        """Wait until so few stand before a claim that its turn has come; return whether it has."""
+        """Wait until few enough are before a claim; return whether its turn has come."""
         async with self.store.watch(self.path, timeout=deadline.for_request()) as watch:
             claim.wake = watch.close
             before = await self._read_line(claim, deadline)

@@ -1,7 +1,7 @@
 # async:
 # `_sync/locks.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""Locks and semaphores that hold across processes, and say when they do not any more."""
+"""Locks and semaphores across processes, which know when they no longer hold."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ __all__ = ["AsyncLock", "AsyncSemaphore"]
 
 log = get_logger("batchkeeper.coordination")
 
-# Seconds after which whoever waits for this object looks whether the store was closed.
-_LOOK: Final = 1.0
+# Seconds after which a caller that waits for this object checks whether the store was closed.
+_POLL: Final = 1.0
 
 
 class AsyncHolder(AsyncHold):
@@ -45,7 +45,7 @@ class AsyncHolder(AsyncHold):
     ) -> None:
         super().__init__(store, path, value)
         self._need = need
-        self._gate = AsyncGate()  # Whoever holds the lock, or waits for it, has passed it.
+        self._gate = AsyncGate()  # Held by the user that holds the lock or waits for it.
         # async:
         self._owner: asyncio.Task[object] | None = None
         # sync:
@@ -54,22 +54,22 @@ class AsyncHolder(AsyncHold):
 
     @property
     def held(self) -> bool:
-        """Whether this object holds the lock for certain, at this moment."""
+        """Whether this object certainly holds the lock at this moment."""
         return self.held_until() > time.monotonic()
 
     async def acquire(self, timeout: float | None = None) -> None:
         """Wait in line until this object holds the lock.
 
-        Who came first goes first. An outage during the wait is waited out.
+        The order is first come, first served. The call waits out outages.
 
         Args:
-            timeout: seconds to wait; for ever by default.
+            timeout: seconds to wait; unlimited by default.
 
         Raises:
             LockBusyError: the lock was not free within ``timeout`` seconds. It has the holder's
                 value. It is also raised, at once, if this thread or task already holds the lock
                 through this object.
-            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+            MetadataStoreError: a request has failed permanently, or for the whole ``timeout``.
         """
         deadline = Deadline(timeout)
         if not await self._acquire(deadline, wait=True):
@@ -82,11 +82,11 @@ class AsyncHolder(AsyncHold):
     async def release(self) -> None:
         """Give the lock to the next in line. Any thread or task may do so.
 
-        If no server answers, the lock is released in the background; until then, others wait, but
-        no longer than until the end of the session.
+        If no server answers, the lock is released in the background. Until then, others wait, but
+        at most until the end of the session.
 
         Raises:
-            LockLostError: this object does not hold the lock, or has lost it meanwhile.
+            LockLostError: this object does not hold the lock, or has lost it.
             MetadataStoreError: the value cannot be removed, for example for lack of permission.
         """
         self._check_process()
@@ -108,7 +108,7 @@ class AsyncHolder(AsyncHold):
     async def update(self, value: bytes) -> None:
         """Change the value that others see, without giving up the lock.
 
-        Without a hold, it is the value of the next one.
+        Without a hold, the value applies to the next hold.
 
         Raises:
             LockLostError: this object has lost the lock.
@@ -122,7 +122,7 @@ class AsyncHolder(AsyncHold):
         self._value = value
 
     async def holder(self) -> bytes | None:
-        """Return the value of the first in line, whoever it is, or ``None`` if nobody is."""
+        """Return the value of the first in line, or ``None`` if the line is empty."""
         return await self._lobby.first_value()
 
     async def __aenter__(self) -> Self:
@@ -164,8 +164,8 @@ class AsyncHolder(AsyncHold):
         return claim is not None
 
     async def _enter(self, deadline: Deadline, *, wait: bool) -> bool:
-        """Wait for the turn among those who share this object."""
-        while not await self._gate.enter(deadline.within(_LOOK) if wait else 0.0):
+        """Wait for the turn among the users of this object."""
+        while not await self._gate.enter(deadline.within(_POLL) if wait else 0.0):
             if self._store.session.state == "closed":
                 raise StoreClosedError("the store was closed", path=self.path)
             if not wait or deadline.passed:
@@ -196,7 +196,7 @@ class AsyncHolder(AsyncHold):
     # |
     # end
     def _check_owner(self) -> None:
-        """Refuse a caller that would wait for itself. If its hold is lost, it begins anew."""
+        """Refuse a caller that would wait for itself. If its hold is lost, it starts over."""
         if self._owner is None or self._owner is not self._caller():
             return
         if self.held:
@@ -211,17 +211,18 @@ class AsyncHolder(AsyncHold):
             self._gate.leave()
 
     def _check_process(self) -> None:
-        # In a forked process, another thread may have held a lock of this object for ever.
+        # In a forked process, a lock of this object may be held forever.
         self._store.session  # noqa: B018 - it raises there
 
 
 class AsyncLock(AsyncHolder):
     """A lock that one client at a time holds, across processes, in the order of their arrival.
 
-    It is held for as long as the session of the store lives, and no longer: after an outage that is
-    shorter than the session, it is still held. ``held_until`` and ``lost`` tell when that is over,
-    before anybody else can hold the lock. A lock protects nothing by itself if its holder stops for
-    longer than the session and then goes on: fence its writes (:func:`fenced`, ``fencing_token``).
+    It is held as long as the session of the store is alive: after an outage shorter than the
+        session, it is still held. ``held_until`` and ``lost`` show when the hold ends, before
+        another client can hold the lock. A lock alone protects nothing if its holder pauses for
+        longer than the session and then resumes: fence its writes (:func:`fenced`,
+        ``fencing_token``).
 
     One object has one place in line. Threads that share it wait for each other as for a
     ``threading.Lock``; it is not reentrant. Use it in a ``with`` block, or release it.
@@ -229,7 +230,7 @@ class AsyncLock(AsyncHolder):
     Args:
         store: the store, with the capabilities ``"ephemerals"``, ``"sequences"`` and ``"watches"``.
         path: the path of the lock. Values below it are its contenders; put nothing else there.
-        value: bytes that the others see while this client holds the lock, such as its address.
+        value: bytes that other clients see while this client holds the lock, such as its address.
         shared: whether other shared holders may hold it at the same time.
 
     Raises:
@@ -246,12 +247,12 @@ class AsyncLock(AsyncHolder):
 class AsyncSemaphore(AsyncHolder):
     """A lock that up to ``n`` clients hold at the same time, in the order of their arrival.
 
-    Everything else is as with :class:`Lock`. All clients must give the same ``n``.
+    Everything else is as with :class:`Lock`. All clients must use the same ``n``.
 
     Args:
         store: the store, with the capabilities that a lock needs.
         path: the path of the semaphore.
-        n: the most holders at a time, 1 or more.
+        n: the limit of simultaneous holders, 1 or more.
         value: bytes that the others see.
 
     Raises:

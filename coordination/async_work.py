@@ -1,7 +1,7 @@
 # async:
 # `_sync/work.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""A queue of jobs, each of which one worker at a time has."""
+"""A queue of jobs, where each job belongs to one worker at a time."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ __all__ = ["AsyncJob", "AsyncWorkQueue"]
 log = get_logger("batchkeeper.coordination")
 
 _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
-# Seconds for which a queue from which nobody claims goes on watching.
+# Seconds for which a queue continues to watch after the last claim.
 _LINGER: Final = 5.0
-# Seconds in which a `claim(timeout=0)` may look at the queue if its view is not current.
-_FIRST_LOOK: Final = 10.0
+# Seconds for a `claim(timeout=0)` to read the queue if its view is not current.
+_FIRST_READ: Final = 10.0
 
 
 class AsyncWorkQueue:
-    """A queue of jobs that survive restarts. Workers claim them, one worker a job at a time.
+    """A queue of jobs that survive restarts. One worker at a time can claim a job.
 
-    Jobs come in the order of their priorities, and jobs of one priority in the order of their
-    arrival at the store. A claim belongs to the session of the worker's store: when the session
-    ends, the next worker gets the job. So each job is done at least once; it may be done again if a
-    worker dies, or loses its session, before :meth:`Job.done`. While several workers claim at the
-    same time, they pick among the first few jobs, so that not all try the same.
+    Jobs are ordered by priority, and jobs of the same priority by arrival at the store. A claim
+    belongs to the session of the worker's store: when the session ends, the next worker gets the
+    job. So each job is done at least once; it may be done again if a worker dies, or loses its
+    session, before :meth:`Job.done`. When several workers claim at the same time, they pick among
+    the first few jobs, so that they do not all try the same one.
 
-    Any number of threads or tasks can share one object. It watches the queue while they claim.
+    Any number of threads or tasks can share one object, which watches the queue while they claim.
 
     Args:
         store: the store, with the capabilities ``"ephemerals"``, ``"sequences"``,
@@ -79,7 +79,7 @@ class AsyncWorkQueue:
         self._free = AsyncSignal()  # replaced when it is set
         self._followed: tuple[AsyncFollower, list[MetadataStoreError]] | None = None
         self._claiming = 0  # calls under way
-        self._used = 0.0  # when the last of them has ended
+        self._used = 0.0  # when the last call ended
 
     @property
     def path(self) -> str:
@@ -90,7 +90,7 @@ class AsyncWorkQueue:
         """Add a job and return its path.
 
         Args:
-            value: what the worker gets.
+            value: the bytes that the worker gets.
             priority: from 0, which comes first, to 999.
 
         Raises:
@@ -107,8 +107,8 @@ class AsyncWorkQueue:
     ) -> list[str]:
         """Add jobs in batches and return their paths.
 
-        That is quicker than single puts, but not atomic, and the jobs of one call have no order
-        among each other.
+        This is faster than single puts, but not atomic, and the jobs of one call are in no
+        particular order.
 
         Raises:
             InvalidSettingError: the priority is out of its range.
@@ -125,7 +125,7 @@ class AsyncWorkQueue:
         return paths
 
     async def size(self) -> int:
-        """Return the number of jobs that are not done, with those that workers have."""
+        """Return the number of unfinished jobs, including those that workers have."""
         return len([*filter(is_job, await self._store.get_children(f"{self._path}/jobs"))])
 
     async def claim(self, timeout: float | None = None) -> AsyncJob:
@@ -134,13 +134,13 @@ class AsyncWorkQueue:
         Outages are waited out.
 
         Args:
-            timeout: seconds to wait; for ever by default. With 0, the call takes only a job that
-                the queue already knows of. The first call, and one after a broken watch, waits up
-                to 10 seconds for a look at the store.
+            timeout: seconds to wait; unlimited by default. With 0, the call takes only a job that
+                the queue already knows. The first call, and the first one after a broken watch,
+                waits up to 10 seconds for a read of the store.
 
         Raises:
             OperationTimeoutError: no job was free within ``timeout`` seconds.
-            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+            MetadataStoreError: a request has failed permanently, or for the whole ``timeout``.
         """
         deadline = Deadline(timeout)
         self._store.session  # noqa: B018 - it raises in a forked process, where locks may be held
@@ -175,7 +175,7 @@ class AsyncWorkQueue:
         failures = 0
         while True:
             follower, ended = self._follow()
-            if not await follower.ready.wait(deadline.left() or _FIRST_LOOK):
+            if not await follower.ready.wait(deadline.left() or _FIRST_READ):
                 return None
             with self._lock:
                 name, free = self._board.pick(), self._free
@@ -203,7 +203,7 @@ class AsyncWorkQueue:
                 failures += 1
 
     async def _attempt(self, name: str, timeout: float | None) -> AsyncJob | None:
-        """Try to claim a job; return ``None`` if it is gone, or somebody else has it.
+        """Try to claim a job; return ``None`` if it is gone, or another worker has it.
 
         ``timeout`` applies to each request.
         """
@@ -217,14 +217,14 @@ class AsyncWorkQueue:
         # The claim belongs to this session if the session is the same afterwards.
         session = self._store.session.id
         try:
-            # The put of the job changes its version, which thereby names this claim and no other.
+            # The put of the job changes its version, so that the version identifies this claim.
             created, _ = await self._store.transaction(
                 [Put(claim, token, ABSENT, ephemeral=True), Put(path, found.value, version)],
                 timeout=timeout,
             )
             there = True
             if session is None:
-                # The transaction has begun a session. That one may have ended again.
+                # The transaction has started a session, which may have ended again.
                 session = self._store.session.id
                 shown = await self._store.get(claim, timeout=timeout)
                 there = shown is not None and shown.value == token and shown.stat.owned
@@ -244,7 +244,7 @@ class AsyncWorkQueue:
         return job
 
     def _give_back(self, name: str, token: bytes) -> None:
-        """Remove a claim in the background, if it is there or may come."""
+        """Remove a claim in the background, if it exists or may appear."""
         async_spawn(f"removal below {self._path}", self._keep_giving_back, name, token)
 
     async def _keep_giving_back(self, name: str, token: bytes) -> None:
@@ -252,8 +252,8 @@ class AsyncWorkQueue:
         failures = 0
         while True:
             try:
-                # In this order: if somebody else claims the job after the second look, its version
-                # is not that of the first.
+                # In this order: if another worker claims the job after the second read, its version
+                # differs from the first read.
                 job = await self._store.get(path)
                 found = await self._store.get(claim)
                 if found is None or found.value != token:
@@ -261,7 +261,7 @@ class AsyncWorkQueue:
                 version = ABSENT if job is None else job.stat.version
                 await self._store.transaction([Check(path, version), Delete(claim)])
             except TransactionRefusedError:
-                pass  # Something has changed since. Look again.
+                pass  # There was a change. Read again.
             except MetadataStoreError as error:
                 if not passes(error):
                     log.info("a claim stays until its session ends", path=claim, reason=str(error))
@@ -274,9 +274,9 @@ class AsyncWorkQueue:
     # --- the view of the queue
 
     def _follow(self) -> tuple[AsyncFollower, list[MetadataStoreError]]:
-        """Return the follower that watches the queue, and the error that has ended it, if any.
+        """Return the follower that watches the queue, and the error that ended it, if any.
 
-        It begins if nobody has claimed for long, or after such an error.
+        A new follower starts after a long time without claims, or after such an error.
         """
         with self._lock:
             if self._followed is not None:
@@ -316,7 +316,7 @@ class AsyncWorkQueue:
             unused[0].close()
 
     def _change(self, change: Callable[[], bool]) -> None:
-        """Change the board, and wake who waits if a job looks free that did not before."""
+        """Change the board, and wake waiting calls if another job looks free."""
         with self._lock:
             if not change():
                 return
@@ -344,12 +344,12 @@ class AsyncWorkQueue:
 class AsyncJob:
     """A job that this worker has claimed. :meth:`AsyncWorkQueue.claim` returns it.
 
-    In a ``with`` block, it is done at the end of the block, and given back if the block raises.
+    The end of a ``with`` block calls ``done``, or ``release`` if the block raises.
 
     Attributes:
-        path: the path of the job, by which all workers know it.
+        path: the path of the job, the same for all workers.
         value: its value.
-        attempt: how many times it was claimed so far, with this time: 1 for the first worker.
+        attempt: how many times it has been claimed, including this time: 1 for the first worker.
         fencing_token: a number that is greater for each later claim of the job.
     """
 
@@ -368,7 +368,7 @@ class AsyncJob:
         self._token = token
         self._session = session
         self._ended = False
-        self._unknown: MetadataStoreError | None = None  # of a request of `done` without an answer
+        self._unknown: MetadataStoreError | None = None  # of an unanswered request of `done`
         self._claim = f"{queue.path}/claims/{name}"
         self.path = f"{queue.path}/jobs/{name}"
         self.value = value
@@ -377,14 +377,15 @@ class AsyncJob:
 
     @property
     def held(self) -> bool:
-        """Whether nobody else can have the job, at this moment.
+        """Whether no other worker can have the job at this moment.
 
-        It is ``False`` in an outage that may outlast the session, and true again if it has not.
+        It turns ``False`` when an outage may have outlasted the session, and true again if it has
+        not.
         """
         return self.held_until() > time.monotonic()
 
     def held_until(self) -> float:
-        """Return the time before which nobody else can get the job.
+        """Return the time before which no other worker can get the job.
 
         It is a value of ``time.monotonic()``: ``math.inf`` on stores without a server,
         ``-math.inf`` if the claim has ended.
@@ -401,9 +402,9 @@ class AsyncJob:
         return until if same else -math.inf
 
     def check(self) -> Check:
-        """Return the condition that nobody has claimed the job since, for a transaction.
+        """Return the condition, for a transaction, that no other worker has claimed the job since.
 
-        A result that is put in a transaction with it is put by one worker only.
+        A transaction with it takes effect only for the current worker.
         """
         return Check(self.path, self.attempt)
 
@@ -422,7 +423,7 @@ class AsyncJob:
         while not self._ended:
             try:
                 await store.transaction(
-                    # In this order: with the events in the other one, the job would look free.
+                    # In this order: with the events in reverse order, the job would look free.
                     [Delete(self.path, self.attempt), Delete(self._claim)],
                     timeout=deadline.for_request(),
                 )
@@ -445,7 +446,7 @@ class AsyncJob:
         raise self._lost()
 
     async def release(self) -> None:
-        """Give the job back, so that the next worker gets it; nothing happens if it has ended.
+        """Give the job back, so that the next worker gets it; do nothing if the claim has ended.
 
         If no server answers, that happens in the background.
         """
@@ -483,9 +484,9 @@ class AsyncJob:
         return f"<{type(self).__name__} {self.path!r}{' held' if self.held else ''}>"
 
     async def _is_there(self, deadline: Deadline) -> bool:
-        """Say whether somebody has the job, or will have it."""
+        """Return whether a worker has the job, or will have it."""
         store = self._queue._store
-        await store.sync(deadline.for_request())  # Another server may not know yet that it is gone.
+        await store.sync(deadline.for_request())  # Another server may still show it.
         return await store.get(self.path, timeout=deadline.for_request()) is not None
 
     def _lost(self) -> LockLostError:

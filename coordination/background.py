@@ -1,4 +1,4 @@
-"""What runs beside the caller, for threads; ``async_background.py`` does the same for tasks.
+"""Background work, for threads; ``async_background.py`` does the same for tasks.
 
 Both are written by hand, because the faces differ here in more than ``async`` and ``await``.
 """
@@ -21,7 +21,7 @@ log = get_logger("batchkeeper.coordination")
 
 
 def spawn(name: str, call: Callable[_P, None], *args: _P.args, **kwargs: _P.kwargs) -> None:
-    """Run a function in a daemon thread of its own. An exception in it is logged."""
+    """Run a function in its own daemon thread, and log its exceptions."""
 
     def run() -> None:
         try:
@@ -33,9 +33,9 @@ def spawn(name: str, call: Callable[_P, None], *args: _P.args, **kwargs: _P.kwar
 
 
 def each(call: Callable[[_T], object], items: Collection[_T], most: int) -> None:
-    """Call a function for each item, at most so many at a time; return when all have ended.
+    """Call a function for each item, with bounded concurrency; return when all have ended.
 
-    If some raise, the others are called all the same, and the first exception is raised at the end.
+    If some calls raise, the others still run, and the first exception is raised at the end.
     """
     if items:
         with ThreadPoolExecutor(min(most, len(items)), "batchkeeper-each") as pool:
@@ -49,7 +49,7 @@ def finish(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     return call(*args, **kwargs)
 
 
-#: Something that happens once, for which any number of threads can wait.
+#: An event that happens once, and that any number of threads can await.
 Signal = threading.Event
 
 

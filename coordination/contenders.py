@@ -1,13 +1,13 @@
-"""Who stands in line for one path, and who must leave before it is whose turn: pure functions.
+"""The line of contenders for one path, and whom each must wait for: pure functions.
 
-Each contender has an ephemeral sequential value below the path. Its name is made of an id, a
+Each contender has an ephemeral sequential value below the path. Its name consists of an id, a
 letter and the number that the store has appended:
 
     ``6f1c0a6e5b2d4c8e-x-0000000017``
 
 The letter is ``x`` for an exclusive contender and ``s`` for a shared one. The numbers give the
-order. So those who stand before a contender were there when its own value was created: they can
-only leave, and a read of the line that began afterwards shows all that it will ever wait for.
+order. So the predecessors of a contender existed before its own value was created: they can only
+leave, and a read of the line that began afterwards shows all that it will ever wait for.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _HEAD: Final = _ID + 3
 
 
 class Contender(NamedTuple):
-    """One value in the line. They sort in the order of the line."""
+    """One value in the line. Contenders sort in the order of the line."""
 
     number: int
     name: str
 
     @property
     def head(self) -> str:
-        """What its name begins with, before the number."""
+        """The part of its name before the number."""
         return self.name[:_HEAD]
 
     @property
@@ -40,11 +40,11 @@ class Contender(NamedTuple):
 
 
 class Need(NamedTuple):
-    """When the turn of a contender has come.
+    """The condition for the turn of a contender.
 
     Attributes:
         letter: the letter in its name. Before a shared one (``s``), only exclusive ones count.
-        limit: its turn has come if fewer than this stand before it.
+        limit: its turn has come if fewer than this number are before it.
     """
 
     letter: Literal["x", "s"]
@@ -56,12 +56,12 @@ SHARED: Final = Need("s", 1)
 
 
 def new_head(need: Need) -> str:
-    """Return what the name of a new contender begins with; the store appends the number."""
+    """Return the first part of the name of a new contender; the store appends the number."""
     return f"{uuid.uuid4().hex[:_ID]}-{need.letter}-"
 
 
 def parse(name: str) -> Contender | None:
-    """Return the contender of a name below the path, or ``None`` if it is none of ours."""
+    """Return the contender with a name below the path, or ``None`` if the name is foreign."""
     head, dash, digits = name.rpartition("-")
     if (
         dash
@@ -81,7 +81,7 @@ def line_of(names: Iterable[str]) -> list[Contender]:
 
 
 def blocking(line: Sequence[Contender], number: int, need: Need) -> list[Contender]:
-    """Return those whom a contender must wait for, in their order; none if its turn has come.
+    """Return the contenders to wait for, in order; empty if the turn has come.
 
     Args:
         line: the contenders, in their order, or at least all before it.

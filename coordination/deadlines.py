@@ -1,4 +1,4 @@
-"""The time that is left for a call."""
+"""The remaining time of a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..batching.settings import check_seconds
 
 __all__ = ["Deadline"]
 
-# The least time for a request, in seconds: one that has no time at all could only fail.
+# The minimum time for a request, in seconds: a request without any time could only fail.
 _REQUEST: Final = 1.0
 
 
@@ -35,19 +35,19 @@ class Deadline:
             self._at = time.monotonic() + seconds
 
     def left(self) -> float | None:
-        """Return the seconds that are left, at least 0, or ``None`` without a limit."""
+        """Return the remaining seconds, at least 0, or ``None`` without a limit."""
         return None if self._at == math.inf else max(0.0, self._at - time.monotonic())
 
     def for_request(self) -> float | None:
-        """Return the time-out of a request: the seconds that are left, but at least 1.
+        """Return the timeout of a request: the remaining seconds, but at least 1.
 
-        ``None``, for the store's own time-out, without a limit or if the call must not wait.
+        Without a limit, or if the call must not wait, return ``None``, for the store's own timeout.
         """
         left = self.left()
         return None if left is None or not self._waits else max(left, _REQUEST)
 
     def within(self, seconds: float) -> float:
-        """Return ``seconds``, or the seconds that are left if these are fewer."""
+        """Return ``seconds``, or the remaining seconds if they are fewer."""
         left = self.left()
         return seconds if left is None else min(seconds, left)
 

@@ -1,16 +1,16 @@
-"""What a cache knows, and what may enter it. No I/O; any thread may call it.
+"""The contents of a cache, and the rules for entering it. No I/O; any thread may call it.
 
 Keys are paths for values, and tuples of one path for lists of children.
 
 Each answer of the store has a *mark*: a value has its revision, an absent path has ``ABSENT``, and
-a list of children has its names. Of two marks of one key, the greater revision is the newer one.
-Nothing else says which of two different marks is newer.
+a list of children has its names. Of two marks of one key, the greater revision is the newer one. No
+other comparison decides which of two different marks is newer.
 
-A *flight* is a read or a write that is under way. Until it ends, it is shown the mark of everything
-that this cache learns about its key: events, and the ends of other flights. Its own answer enters
-only if it covers all of them, that is, if it is certain not to be older. So an answer that was
-read before an invalidation never enters after it, in whatever order answers and events arrive.
-``clear`` begins a new epoch, and what began in an earlier one never enters. Without a watch there
+A *flight* is a running read or write. Until it ends, it sees the mark of everything that this cache
+learns about its key: events, and the ends of other flights. Its own answer enters only if it covers
+all of these marks, that is, if it is certainly not older. So an answer that was read before an
+invalidation never enters after it, whatever the order in which answers and events arrive. ``clear``
+begins a new epoch, and flights that began in an earlier epoch never enter. Without a watch, there
 is no epoch, and nothing enters.
 
 Reads of one key share one flight, unless the cache has learned something since it began.
@@ -52,10 +52,10 @@ Mark: TypeAlias = int | tuple[str, ...]
 
 #: The mark of a path without a value.
 ABSENT: Final = 0
-#: Something has changed, and nothing tells what: no answer covers this mark.
+#: An unknown change: no answer covers this mark.
 UNKNOWN: Final = -1
 
-# About the bytes of an entry's objects, without its value.
+# The approximate bytes of an entry's objects, without its value.
 _OVERHEAD: Final = 500
 
 
@@ -77,7 +77,7 @@ class CacheResult(NamedTuple, Generic[T]):
 
 
 def covers(mark: Mark, seen: Mark) -> bool:
-    """Say whether an answer with one mark is certain not to be older than another mark."""
+    """Return whether an answer with one mark is certainly not older than another mark."""
     if type(mark) is int and type(seen) is int:
         return mark == seen != UNKNOWN or 0 < seen < mark
     return mark == seen
@@ -88,14 +88,14 @@ class Entry(Generic[T]):
 
     Attributes:
         mark: its mark.
-        found: the value as the store has it, or ``None`` for an absent path or a list of children.
+        found: the stored value, or ``None`` for an absent path or a list of children.
         names: the names of a list of children.
-        value: the decoded value, once somebody has asked for it; ``None`` for an absent path.
-        error: why the value cannot be decoded.
+        value: the decoded value, after the first request for it; ``None`` for an absent path.
+        error: the error of decoding the value.
         decoded: whether ``value`` is set.
         ready: whether ``value`` is set, and holds until the entry is removed.
         until: the time at which it becomes too old.
-        used: whether somebody has asked for it since the last round of evictions.
+        used: whether it was used since the last round of evictions.
     """
 
     __slots__ = ("decoded", "error", "found", "mark", "names", "ready", "until", "used", "value")
@@ -143,7 +143,7 @@ class Entry(Generic[T]):
         raise error.for_path(path) from error.__cause__
 
     def size(self, key: Key) -> int:
-        """Return about the bytes that it takes, without those of the decoded value."""
+        """Return its approximate size in bytes, without the decoded value."""
         names = 0 if self.names is None else sum(map(len, self.names))
         value = 0 if self.found is None else len(self.found.value)
         path = key if isinstance(key, str) else key[0]
@@ -151,7 +151,7 @@ class Entry(Generic[T]):
 
 
 def decoded(path: str, found: GetResult, decode: Callable[[bytes], T]) -> T:
-    """Decode a value anew.
+    """Decode a value again.
 
     Raises:
         ValueDecodeError: it cannot be decoded.
@@ -165,7 +165,7 @@ def decoded(path: str, found: GetResult, decode: Callable[[bytes], T]) -> T:
 
 
 class Flight:
-    """A read or a write that is under way."""
+    """A running read or write."""
 
     __slots__ = ("epoch", "key", "seen")
 
@@ -175,7 +175,7 @@ class Flight:
         self.seen: Mark | None = None
 
     def see(self, mark: Mark) -> None:
-        """Take note of what the cache has learned meanwhile."""
+        """Note a mark that the cache has learned in the meantime."""
         if self.seen is None or covers(mark, self.seen):
             self.seen = mark
         elif not covers(self.seen, mark):
@@ -188,8 +188,9 @@ class Load(Flight, Generic[T, S]):
     Attributes:
         done: a signal that is set at its end.
         over: whether it has ended. Ctrl-C may keep ``done`` from being set, but not this.
-        entry: its answer. Without one, and without an error, it was given up: read anew.
-        error: the error with which it has ended.
+        entry: its answer. Without an answer and without an error, the load was given up: read
+            again.
+        error: the error that ended it.
     """
 
     __slots__ = ("done", "entry", "error", "over")
@@ -205,13 +206,13 @@ class Load(Flight, Generic[T, S]):
 class Entries(Generic[T, S]):
     """The entries of one cache, and the flights that may change them.
 
-    Eviction is by second chance: the oldest entry goes, unless it was used since its last turn. So
-    a hit needs no lock: it finds an entry and sets a flag.
+    Eviction is second-chance: the oldest entry is evicted, unless it was used since it was last
+    considered. So a hit needs no lock: it finds an entry and sets a flag.
 
     Args:
-        max_entries: the most entries.
-        max_bytes: the most bytes of keys, values and names.
-        signal: makes the signal of a load.
+        max_entries: the limit of entries.
+        max_bytes: the limit of bytes of keys, values and names.
+        signal: creates the signal of a load.
     """
 
     def __init__(self, max_entries: int, max_bytes: int, signal: Callable[[], S]) -> None:
@@ -236,7 +237,7 @@ class Entries(Generic[T, S]):
 
     @property
     def bytes(self) -> int:
-        """About the bytes that the entries take."""
+        """The approximate bytes of the entries."""
         return self._bytes
 
     @property
@@ -249,10 +250,10 @@ class Entries(Generic[T, S]):
         return Load(key, self._signal())
 
     def join(self, own: Load[T, S]) -> Load[T, S]:
-        """Return the load of the same key that is under way; if there is none, it is ``own`` now.
+        """Return the running load of the same key; if there is none, ``own`` becomes it.
 
-        Then the caller reads, and ends it: also if this call is interrupted, because others may
-        have joined it.
+        In that case, the caller reads, and must end the load even if it is interrupted, because
+        others may have joined it.
         """
         key = own.key
         with self._lock:
@@ -274,7 +275,7 @@ class Entries(Generic[T, S]):
             return flight
 
     def end(self, flight: Flight, mark: Mark, entry: Entry[T] | None = None) -> None:
-        """End a flight that has seen a mark. Its entry enters if it may."""
+        """End a flight that has seen a mark. Its entry enters if the rules allow it."""
         key = flight.key
         with self._lock:
             self._land(flight)
@@ -288,31 +289,31 @@ class Entries(Generic[T, S]):
                 self._add(key, entry)
 
     def give_up(self, load: Load[T, S]) -> None:
-        """End a load, if it has not ended or was never under way."""
+        """End a load, if it has not ended or never started."""
         with self._lock:
             self._land(load)
             if self._loads.get(load.key) is load:
                 del self._loads[load.key]
 
     def learn(self, key: Key, mark: Mark) -> None:
-        """Take note of a change, with its revision if that is known; drop what is older."""
+        """Note a change, with its revision if known; drop older entries."""
         with self._lock:
             self._learn(key, mark)
 
     def open(self) -> None:
-        """Let entries in: from now on, all changes are learned. Those from before are dropped."""
+        """Open the cache: from now on, all changes are learned. Earlier entries are dropped."""
         with self._lock:
             self._clear()
             self._epoch = object()
 
     def shut(self) -> None:
-        """Drop all entries, and let none in until ``open``."""
+        """Drop all entries, and accept none until ``open``."""
         with self._lock:
             self._clear()
             self._epoch = None
 
     def clear(self) -> None:
-        """Drop all entries. What is under way does not enter any more."""
+        """Drop all entries. Running flights no longer enter."""
         with self._lock:
             self._clear()
             self._epoch = None if self._epoch is None else object()
@@ -336,7 +337,7 @@ class Entries(Generic[T, S]):
                 del self._flights[flight.key]
 
     def _learn(self, key: Key, mark: Mark) -> None:
-        # Whoever asks from now on may know this mark, and must not get an older answer.
+        # Later callers may know this mark, and must not get an older answer.
         self._loads.pop(key, None)
         for flight in self._flights.get(key, ()):
             flight.see(mark)

@@ -1,13 +1,13 @@
-"""The jobs of a queue, and which of them look free. A pure object: no I/O, no threads.
+"""The jobs of a queue, and the jobs that look free. A pure object: no I/O, no threads.
 
 A job is a sequential value ``jobs/PPP-NNNNNNNNNN`` below the path of the queue: its priority, then
 the number that the store has appended. So the order of the names is the order of the jobs. The
 claim of a job is the ephemeral value ``claims/PPP-NNNNNNNNNN``.
 
-Reads and events show both, some time after they have changed. A job that looks free may not be, and
-the store refuses the attempt then. Each refusal has a reason that an event will show, unless one
-has done so since the job was picked. So a job that was refused is hidden until the next event of
-it: it is neither tried again in vain nor forgotten.
+Reads and events show both, some time after a change. A job that looks free may be taken; then the
+store refuses the attempt. Each refusal has a cause, which an event will show, unless an event has
+already shown it since the job was picked. So a refused job is hidden until its next event: it is
+neither tried again in vain nor forgotten.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from typing import Final
 __all__ = ["JobBoard", "is_job"]
 
 _JOB: Final = re.compile(r"[0-9]{3}-[0-9]{10,}")
-# The most jobs among which an attempt chooses.
+# The number of jobs among which an attempt chooses.
 _MOST_SPREAD: Final = 64
 
 
 def is_job(name: str) -> bool:
-    """Say whether a name is that of a job."""
+    """Return whether a name is the name of a job."""
     return _JOB.fullmatch(name) is not None
 
 
 class JobBoard:
     """The jobs of a queue as one object sees them. All methods take names of jobs.
 
-    Each method that changes what is there returns whether a job looks free that did not before.
+    Each method that changes the board returns whether another job looks free now.
     """
 
     def __init__(self) -> None:
@@ -41,11 +41,11 @@ class JobBoard:
         self._claims: set[str] = set()
         self._hidden: set[str] = set()
         self._tried: dict[str, bool] = {}  # with whether an event has come since it was picked
-        self._free: list[str] = []  # jobs that are in no other collection, sorted
+        self._free: list[str] = []  # jobs in no other collection, sorted
         self._spread = 1
 
     def replace(self, jobs: Iterable[str], claims: Iterable[str]) -> bool:
-        """Take over all jobs and claims that a read has found."""
+        """Replace all jobs and claims with those that a read has found."""
         self._jobs = set(filter(is_job, jobs))
         self._claims = set(claims)
         self._hidden.clear()
@@ -54,18 +54,18 @@ class JobBoard:
         return bool(self._free)
 
     def job_event(self, name: str, *, there: bool) -> bool:
-        """Take in that a job was created, changed or deleted."""
+        """Note that a job was created, changed or deleted."""
         return is_job(name) and self._event(self._jobs, name, there)
 
     def claim_event(self, name: str, *, there: bool) -> bool:
-        """Take in that a claim was created or deleted."""
+        """Note that a claim was created or deleted."""
         return self._event(self._claims, name, there)
 
     def pick(self) -> str | None:
-        """Return a free job to try, or ``None``. Nobody else gets it until :meth:`tried`.
+        """Return a free job to try, or ``None``. No other caller gets it until :meth:`tried`.
 
-        It is the first one, unless others take jobs at the same time: after refusals, it is one of
-        the first few, so that not all try the same.
+        It is the first job, unless others claim jobs at the same time: after refusals, it is one of
+            the first few, so that workers do not all try the same one.
         """
         if not self._free:
             return None
@@ -74,9 +74,9 @@ class JobBoard:
         return name
 
     def tried(self, name: str, claimed: bool | None) -> bool:
-        """Take in the end of an attempt: it was refused if ``claimed`` is ``False``.
+        """Note the end of an attempt: it was refused if ``claimed`` is ``False``.
 
-        ``None`` says that it had no result.
+        ``None`` means that it had no result.
         """
         seen = self._tried.pop(name)
         if claimed is not None:

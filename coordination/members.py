@@ -1,20 +1,21 @@
-"""The members of a group, and how their values say who they are. Pure functions.
+"""The members of a group, and the format of their values. Pure functions.
 
 The value of a member at ``GROUP/NAME`` is a line and its data::
 
     6f1c0a6e5b2d4c8e 17
     the data
 
-A group with a leaf has its members at ``GROUP/NAME/LEAF``, so that ``GROUP/NAME`` can hold
-something that outlives the session.
+A group with a leaf stores its members at ``GROUP/NAME/LEAF``, so that ``GROUP/NAME`` can hold a
+value that outlives the session.
 
-The line has an id that no other value has, and the incarnation. The incarnation is the revision of
-the creation, so the first value cannot name it: its line has the id alone.
+The line has a unique id, and the incarnation. The incarnation is the revision of the creation, so
+the first value cannot contain it: its line has only the id.
 
-Stores without ``"expected_revisions"`` (ZooKeeper) count versions from 0 for each creation, so a
-version does not say whose value it is. There, each member has a second ephemeral value,
-``GROUP/.ID``. Every later write of the member checks that too, and so it fails after the session.
-Before it, the member reads whose value is there, in case that somebody has deleted its own.
+Stores without ``"expected_revisions"`` (ZooKeeper) count versions from 0 after each creation, so a
+version does not identify the owner of a value. There, each member has a second ephemeral value,
+``GROUP/.ID``. Every later write of the member also checks that value, so the write fails after the
+session. Before the write, the member reads whose value is there, in case its own was deleted by
+hand.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Member(NamedTuple):
     """A member of a group.
 
     Attributes:
-        name: its name, which no other member has at the same time.
+        name: its name, unique among the current members.
         data: its data.
         incarnation: a number that is greater each time that the name joins.
     """

@@ -46,9 +46,13 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(?!batchkeeper\b).*"),
     (r"py:class", r"batchkeeper\..*\b(_\w+|T)"),  # private names, and variables of types
     # Types that callers do not name.
-    (r"py:class", r".*\.(AsyncSignal|Deadline|Holder|Look|NotCached|Row|(Async)?FencedOutcomes)"),
+    (
+        r"py:class",
+        r".*\.(AsyncSignal|Deadline|Holder|NotCached|Snapshot|Row|(Async)?FencedOutcomes)",
+    ),
     (r"py:class", r"batchkeeper\.batching\.hooks\.\w+Hook"),  # Hook is any of them.
-    (r"py:class", r"batchkeeper\.stores\.(backend\.(Session|Watches)|faults\.injector\.Target)"),
+    (r"py:class", r"batchkeeper\.stores\.backend\.(Session|Watches)"),
+    (r"py:class", r"batchkeeper\.testing\.faults\.injector\.Target"),
 ]
 
 html_theme = "furo"

@@ -1,4 +1,4 @@
-"""The errors that only hubs have. All others are those of the store."""
+"""Errors specific to hubs. All other errors are those of the store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class IllegalOperationError(MetadataStoreError, ValueError):
-    """An argument is no key, value, version or range. Nothing was sent."""
+    """A key, value, version or range is invalid. Nothing was sent."""
 
 
 class NoKeyError(MetadataStoreError):
@@ -72,38 +72,38 @@ class SubscriptionStateExistsError(KeyExistsError):
 
 
 class LayoutError(MetadataStoreError):
-    """The metadata at a path has another layout, or one that this program does not know."""
+    """The metadata at a path has another layout, or a layout that this program does not know."""
 
 
 class HubsRegisteredError(MetadataStoreError):
-    """Hubs are registered, so their metadata is not removed."""
+    """Hubs are still registered, so their metadata is not removed."""
 
 
 class NoHubError(MetadataStoreError):
-    """No hub can take a topic: none is alive and eligible, or all of these drain."""
+    """No hub can take a topic: no hub is alive and eligible, or all such hubs are draining."""
 
     retriable = True
 
 
 class AccessDeniedError(MetadataStoreError):
-    """The access rules do not allow it, or the rule that decides is damaged."""
+    """The access rules deny the action, or the deciding rule is damaged."""
 
 
 class TopicLostError(MetadataStoreError):
-    """This hub does not serve the topic now, or not any more. Another one may: ask again."""
+    """This hub does not serve the topic, or no longer does. Another hub may: ask again."""
 
     retriable = True
 
 
 class StaleEpochError(MetadataStoreError):
-    """Another hub has become the owner of the topic since. Nothing was written."""
+    """Another hub has since become the owner of the topic. Nothing was written."""
 
 
 class SubscriberReplacedError(MetadataStoreError):
-    """The subscriber has subscribed again, and gets its messages there."""
+    """The subscriber has subscribed again, and gets its messages through the new connection."""
 
 
 class TooManyRedirectsError(MetadataStoreError):
-    """The hubs send a client on and on, and none takes the topic."""
+    """Hubs keep redirecting the client, and none of them takes the topic."""
 
     retriable = True

@@ -1,8 +1,8 @@
-"""JSON objects with the version of their format, as all values of hubs are stored.
+"""Versioned JSON objects: the stored form of all hub values.
 
-An object has its format as ``"v"``. Bytes that are text in UTF-8 are a string. Other bytes, or text
-with control characters that JSON would write in six bytes each, are a list of the word ``base64``
-and the bytes in that encoding.
+The member ``"v"`` is the format version. Valid UTF-8 becomes a string. Other bytes, and text with
+control characters that JSON would write in six bytes each, become a list of the word ``base64`` and
+the encoded bytes.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Any, Final
 __all__ = ["bytes_of", "dumped", "dumped_bytes", "loaded", "shown"]
 
 _FORMAT: Final = 1
-# ``json.dumps`` would make one for each call.
+# ``json.dumps`` would create an encoder for each call.
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 def dumped(members: Mapping[str, Any]) -> bytes:
-    """Return an object of the present format as bytes."""
+    """Return an object of the current format as bytes."""
     return _ENCODER.encode({"v": _FORMAT, **members}).encode()
 
 
 def dumped_bytes(name: str, members: Mapping[str, bytes], **others: int) -> bytes:
-    """Return an object of the present format whose member ``name`` is an object of bytes.
+    """Return an object of the current format whose member ``name`` is an object of bytes.
 
-    It is what ``dumped`` returns for ``shown`` bytes, in a third of the time: the module ``json``
-    makes an encoder for each object, and this is most of the work of a put.
+    The result equals ``dumped`` with ``shown`` bytes, in a third of the time: the module ``json``
+        creates an encoder for each object, and encoding is most of the work of a put.
     """
     numbers = "".join([f'"{other}":{number},' for other, number in others.items()])
     texts = ",".join([f"{encode_basestring(key)}:{_quoted(one)}" for key, one in members.items()])
@@ -51,9 +51,9 @@ def loaded(raw: bytes) -> dict[str, Any]:
     """Return the members of an object, without ``"v"``.
 
     Raises:
-        ValueError: the bytes are not such an object, or of another format.
+        ValueError: the bytes are not such an object, or have another format.
     """
-    # ``json`` alone would take UTF-16, numbers that are not finite, and half of a surrogate pair.
+    # ``json`` alone would accept UTF-16, non-finite numbers, and half of a surrogate pair.
     members = _DECODER.decode(raw.decode())
     if not isinstance(members, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - as for all that cannot be read
@@ -76,7 +76,7 @@ _DECODER: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 
 def shown(value: bytes) -> str | list[str]:
-    """Return bytes as JSON has them."""
+    """Return the JSON representation of bytes."""
     if not _CONTROL.search(value):
         try:
             return value.decode()
@@ -86,10 +86,10 @@ def shown(value: bytes) -> str | list[str]:
 
 
 def bytes_of(shown: object) -> bytes:
-    """Return the bytes that :func:`shown` has shown.
+    """Return the bytes that :func:`shown` has encoded.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the argument is something else.
     """
     if isinstance(shown, str):
         return shown.encode()

@@ -1,4 +1,4 @@
-"""Names as parts of paths: any name, no two alike, in the order of their bytes."""
+"""Names as path components: any name is valid, none collide, and their byte order is kept."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from .errors import IllegalOperationError
 
 __all__ = ["escaped", "name_text", "text_of", "unescaped"]
 
-# Each byte of a name becomes a word. Most are a character of their own. The others begin with a
-# character that stands where they stand: ``!`` with all before it, ``.`` with the slash, ``~`` with
-# all after it. No word begins another one. So escaped names sort as the names do.
+# Each byte of a name becomes a word. Most bytes stand for themselves. The others become a word that
+# starts with a character of the same rank: ``!`` for the bytes up to it, ``.`` for the dot and the
+# slash, ``~`` for the bytes from it on. No word is a prefix of another, so escaped names sort like
+# the names.
 _WORDS: Final = [
     f"!{byte:02x}"
     if byte <= ord("!")
@@ -26,12 +27,13 @@ _PLAIN: Final = re.compile(r'["-\-0-}]+')
 
 
 def escaped(name: str | bytes) -> str:
-    """Return a name as a part of a path. A text stands for its bytes in UTF-8.
+    """Return a name as a path component. Text is encoded as UTF-8.
 
-    Bytes that are no UTF-8 have a text, too: that of ``os.fsdecode`` on Linux (PEP 383).
+    Bytes that are not UTF-8 also have a text: that of ``os.fsdecode`` on Linux (PEP 383).
 
     Raises:
-        IllegalOperationError: it is neither ``str`` nor ``bytes``, it is empty, or it has no UTF-8.
+        IllegalOperationError: the name is neither ``str`` nor ``bytes``, is empty, or cannot be
+            encoded as UTF-8.
     """
     text = name_text(name)
     if _PLAIN.fullmatch(text):
@@ -48,7 +50,7 @@ def escaped(name: str | bytes) -> str:
 
 
 def unescaped(part: str) -> bytes | None:
-    """Return the name of which a part of a path was made; ``None`` if there is none."""
+    """Return the name that a path component was made from; ``None`` if no name makes it."""
     words = _WORD.findall(part)
     found = [_BYTES.get(word) for word in words]
     if None in found or sum(map(len, words)) < len(part):
@@ -57,16 +59,16 @@ def unescaped(part: str) -> bytes | None:
 
 
 def text_of(part: str) -> str | None:
-    """Return the text of which a part of a path was made; ``None`` if there is none."""
+    """Return the text that a path component was made from; ``None`` if no name makes it."""
     name = unescaped(part)
     return None if name is None else name_text(name)
 
 
 def name_text(name: str | bytes) -> str:
-    """Return the text of a name; see :func:`escaped`. No two names have the same text.
+    """Return the text of a name; see :func:`escaped`. Different names have different texts.
 
     Raises:
-        IllegalOperationError: it is neither ``str`` nor ``bytes``.
+        IllegalOperationError: the name is neither ``str`` nor ``bytes``.
     """
     if isinstance(name, bytes):
         return name.decode("utf-8", "surrogateescape")

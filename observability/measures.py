@@ -1,4 +1,4 @@
-"""What is exported of a store, under names that stay as they are.
+"""The exported measures of a store, under stable names.
 
 Exporters read this table. Prometheus calls a measure ``batchkeeper_NAME``, with ``_total`` after a
 counter; OpenTelemetry calls it ``batchkeeper.NAME``.

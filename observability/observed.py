@@ -72,7 +72,7 @@ class Observed:
         """Add a store until it is closed.
 
         Raises:
-            InvalidSettingError: it is no store, or another one has the name.
+            InvalidSettingError: it is not a store, or another one has the name.
             StoreClosedError: the store is closed.
         """
         check_store(store)

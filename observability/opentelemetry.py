@@ -83,7 +83,7 @@ class OpenTelemetryMetrics:
         """Export a store until it is closed.
 
         Raises:
-            InvalidSettingError: it is no store, or another store here has the name.
+            InvalidSettingError: it is not a store, or another store here has the name.
             StoreClosedError: the store is closed.
         """
         self._observed.add(store, name)

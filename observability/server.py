@@ -31,7 +31,7 @@ log = get_logger("batchkeeper.observability")
 FORMAT: Final = 1
 
 # Seconds between two looks at whether the server is to end.
-_LOOK: Final = 0.1
+_POLL: Final = 0.1
 # Seconds that a client has for its request.
 _PATIENCE: Final = 5.0
 
@@ -134,7 +134,7 @@ class MetricsServer:
         self._closing = threading.Lock()  # held by the call of `close` that does the work
         self._thread = threading.Thread(
             target=self._http.serve_forever,
-            args=(_LOOK,),
+            args=(_POLL,),
             name="batchkeeper-metrics",
             daemon=True,
         )

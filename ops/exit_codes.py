@@ -22,7 +22,7 @@ NO_CONNECTION: Final = 2
 BAD_INPUT: Final = 3
 
 # Only other arguments help against these. Their `outcome` and `retriable` are those of a store's
-# refusal: nothing was changed, and a repetition is of no use. Only the class tells the two apart.
+# refusal: nothing was changed, and a repetition is of no use. Only the class distinguishes the two.
 _BAD_INPUT: Final = (
     InvalidPathError,
     InvalidSettingError,

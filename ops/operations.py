@@ -393,9 +393,9 @@ class Put(_Write):
         path: str,
         value: bytes | bytearray | memoryview,
         expected_version: int | None = None,
+        *,
         ephemeral: bool = False,
         sequential: bool = False,
-        *,
         expected_revision: int | None = None,
         options: PutOptions | None = None,
     ) -> None:

@@ -29,7 +29,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-# The number of foreign keys that are named: enough to see where they come from.
+# The number of foreign keys to name: enough to see where they come from.
 _NAMED: Final = 10
 
 
@@ -304,8 +304,8 @@ class WatchEvent(NamedTuple):
     tell; a deleted path has no version.
 
     ``kind`` is ``"gap"`` where events are missing: the watch was read too slowly, or the store
-    cannot give what happened during an outage. ``path`` is then the prefix of the watch. Whoever
-    keeps a view of the paths reads it anew.
+    cannot give what happened during an outage. ``path`` is then the prefix of the watch. A program
+    that keeps a view of the paths reads it again.
     """
 
     kind: Literal["created", "modified", "deleted", "gap"]

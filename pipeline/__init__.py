@@ -86,9 +86,9 @@ def bulk_apply(df: DataFrame, url: str, **options: object) -> DataFrame:
 
     Returns:
         A frame with one row for each row of ``df``, in the same order within a partition: ``path``,
-        ``status``, ``version`` (of the path afterwards, if known) and ``error`` (null for rows that
-        are done). The frame is lazy: each action on it writes the rows again. Save or cache it
-        before you use it several times.
+        ``status``, ``version`` (of the path afterwards, if known) and ``error`` (null for
+        successful rows). The frame is lazy: each action on it writes the rows again. Save or cache
+        it before you use it several times.
 
     Raises:
         InvalidSettingError: a column or an option is invalid.

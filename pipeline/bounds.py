@@ -44,7 +44,7 @@ class Bounds:
         return self.from_(text)._before(_after(text)).below(text[: text.rfind("/")])
 
     def below(self, path: str) -> Bounds:
-        """Leave out paths that are neither ``path`` nor below it."""
+        """Leave out all paths except ``path`` and the paths below it."""
         if _is_path(path) and (self.prefix == "/" or path.startswith(f"{self.prefix}/")):
             return replace(self, prefix=path)
         return self

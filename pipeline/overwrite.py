@@ -19,7 +19,7 @@ from .sending import Sender
 
 __all__ = ["delete_older"]
 
-# The number of deletes that are sent together.
+# The number of deletes sent together.
 _TOGETHER = 10_000
 
 # The most paths that an error names.

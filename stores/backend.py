@@ -125,8 +125,8 @@ class Limits:
         op_bytes: bytes that the encoding adds to each operation, rounded up.
         value_bytes: the largest value; a larger one is refused before it is queued.
         in_flight: the default number of ``write`` calls, and of ``read`` calls, at the same time.
-        singles: the most single executions at the same time that are useful, with or without
-            batches beside them.
+        singles: the useful limit of concurrent single executions, with or without batches beside
+            them.
         reads_in_flight: the default number of ``read`` calls, if it differs from ``in_flight``.
         transaction_ops: the most operations in one transaction.
         weigh: returns the number of operations as which the store counts the parts of a
@@ -526,7 +526,7 @@ def partly_removed(
     """Return the error of a ``delete_recursive`` that failed after it had removed something.
 
     Args:
-        removed: the number of values that are certainly gone.
+        removed: the number of values certainly removed.
         path: the root of the tree.
         error: the error of the call.
         perhaps: whether more values may be gone.

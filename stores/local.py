@@ -115,7 +115,7 @@ class LocalWatches:
         deliver: Callable[[Sequence[WatchEvent]], None],
         fail: Callable[[MetadataStoreError], None],
     ) -> WatchHandle:
-        """Report the commits that are published from now on."""
+        """Report the commits published from now on."""
         watch = _LocalWatch(self, prefix, deliver, fail)
         with self._lock:
             self._watches.setdefault(prefix, []).append(watch)

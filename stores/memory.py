@@ -376,7 +376,7 @@ class _MemoryBackend:
         return evenly(paths, n)
 
     def delete_recursive(self, path: str, timeout: float) -> int:
-        """Remove the values that are under ``path`` now. See :class:`Scans`."""
+        """Remove the current values under ``path``. See :class:`Scans`."""
         paths = self._paths_under(path, timeout)
         removed = 0
         for start in range(0, len(paths), _PAGE):

@@ -50,8 +50,8 @@ class SessionMachine:
     - ``connection_lost`` and ``reconnected`` alternate, and so do ``session_lost`` and
       ``session_reestablished``.
     - A session that ends during an outage gives all four in that order.
-    - If a new session ends before ``session_reestablished``, the two losses are one: whoever puts
-      ephemeral values again waits for that event.
+    - If a new session ends before ``session_reestablished``, the two losses are one: wait for that
+      event before you put ephemeral values again.
     - Before the first session stands, there are no events.
 
     Args:
@@ -81,7 +81,7 @@ class SessionMachine:
         self.number = 1
         self._sent = -math.inf  # when the last confirmed request of the session was sent
         self._disconnected: float | None = None  # since when there is no connection
-        self._restoring = False  # whether a loss was told, and no new session since
+        self._restoring = False  # whether a loss was reported, and no new session since
         self._closed = False
 
     @property

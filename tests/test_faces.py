@@ -70,6 +70,17 @@ def test_each_method_is_called_alike() -> None:
                 assert arguments(threads) == arguments(tasks), threads
 
 
+def test_flags_of_a_put_are_named() -> None:
+    """No put takes ``ephemeral`` or ``sequential`` by position: a call would not say what it is."""
+    faces = (bk.MetadataStore, bk.AsyncMetadataStore)
+    fenced = (coordination.FencedStore, coordination.AsyncFencedStore)
+    for put in (*(face.put for face in (*faces, *fenced)), bk.Put):
+        kinds = {name: kind for name, kind, _ in arguments(put)}
+        named = inspect.Parameter.KEYWORD_ONLY
+        assert kinds["ephemeral"] == kinds["sequential"] == kinds["expected_revision"] == named
+        assert kinds["expected_version"] == inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
 def attributes(tree: ast.AST, of: str) -> set[str]:
     """Return the attributes of a name that a piece of code uses."""
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]

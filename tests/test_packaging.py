@@ -1,4 +1,4 @@
-"""The repository's root is the package: the files that are installed and built."""
+"""The repository's root is the package: the installed and built files."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ from .programs import run_python, spark_environment
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
-# Folders that are packages under other names, with their places once installed.
+# Packages in folders with other names, with their places once installed.
 ELSEWHERE = {
     "pipeline/registration/": "pyspark_batchkeeper/",
     "tests/conformance/": "batchkeeper/testing/conformance/",
 }
+# Programs that are run in a clone only.
+CLONE_ONLY = "bench/targets/"
+TARGETS = str(ROOT / CLONE_ONLY)
 SPARK = """
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
@@ -53,7 +56,7 @@ def sources(root: Path) -> set[str]:
         found.update(str(path.relative_to(root)) for path in root.glob(data))
     for package in root.glob("*/__init__.py"):
         found.update(str(path.relative_to(root)) for path in package.parent.rglob("*.py"))
-    return found
+    return {name for name in found if not name.startswith(CLONE_ONLY)}
 
 
 def as_installed(root: Path) -> set[str]:
@@ -81,7 +84,14 @@ def clone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((ROOT / name).read_bytes())
     # A clone has more than the package, and none of it may reach the wheel.
-    for name in ("tests/stores/test_x.py", "tools/faces.py", "tox.ini", "run", "notes.md"):
+    for name in (
+        "tests/stores/test_x.py",
+        "tools/faces.py",
+        "tox.ini",
+        "run",
+        "notes.md",
+        "bench/targets/rows.py",
+    ):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (target / name).write_text("")
     return target
@@ -130,6 +140,7 @@ def test_there_is_one_copy_of_the_package() -> None:
         if (file := getattr(module, "__file__", None))
         and Path(file).is_relative_to(ROOT)
         and not Path(file).is_relative_to(ROOT / "tests")
+        and not Path(file).is_relative_to(ROOT / CLONE_ONLY)
         and not Path(file).is_relative_to(installed)
         and not Path(file).is_relative_to(sys.prefix)
     }
@@ -267,27 +278,30 @@ def test_the_bench_can_be_imported_without_its_extras() -> None:
     """The benchmarks can be imported without the packages of `bench` and `spark`, but for jobs."""
     missing = ["hdrh", "psutil", "pyarrow", "pyspark"]
     program = f"import sys; sys.modules.update(dict.fromkeys({missing})); "
-    program += "import batchkeeper.bench.command, batchkeeper.bench.limits.command, "
-    program += "batchkeeper.bench.spark, batchkeeper.bench.spark.rows"
+    program += "import batchkeeper.bench.command"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize(
-    ("module", "missing", "advice"),
+    ("command", "missing", "advice"),
     [
-        ("batchkeeper bench memory", "hdrh", "pip install 'batchkeeper[bench]'"),
-        ("batchkeeper.bench.limits rocksdb", "hdrh", "pip install 'batchkeeper[bench]'"),
-        ("batchkeeper.bench.spark", "pyspark", "pip install 'batchkeeper[servers,spark]'"),
+        (["batchkeeper", "bench", "memory"], "hdrh", "pip install 'batchkeeper[bench]'"),
+        ([TARGETS, "limits", "rocksdb"], "hdrh", "pip install 'batchkeeper[bench]'"),
+        ([TARGETS, "spark"], "pyspark", "pip install 'batchkeeper[servers,spark]'"),
     ],
     ids=["bench", "limits", "spark"],
 )
 def test_a_benchmark_without_its_extra_says_how_to_get_it(
-    module: str, missing: str, advice: str, tmp_path: Path
+    command: list[str], missing: str, advice: str, tmp_path: Path
 ) -> None:
     """The command ends at once with one line that says what to type, and leaves nothing behind."""
-    # Runs a module like `python -m`, in an interpreter that lacks a package.
-    program = f"import runpy, sys; sys.modules[{missing!r}] = None; sys.argv = {module.split()!r}; "
-    program += "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+    # Runs a module or a folder as Python does, in an interpreter that lacks a package.
+    program = f"import runpy, sys; sys.modules[{missing!r}] = None; sys.argv = {command!r}; "
+    if command[0] == TARGETS:
+        program += "sys.path.insert(0, sys.argv[0]); "
+        program += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    else:
+        program += "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     done = run_python("-c", program, cwd=tmp_path, timeout=60)
     assert done.returncode != 0
     (line,) = done.stderr.splitlines()

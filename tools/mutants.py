@@ -13,15 +13,13 @@ changes one place in a copy of the installed package, and runs the tests that sh
 
 A fault is *found* if a test fails or hangs. A fault in an asynchronous source goes into its
 generated twin as well. A fault in a function that has a compiled twin runs without the accelerator.
-A list that does not fit the sources is refused as a whole: whoever changes such a place changes the
-list, too.
+A list that does not fit the sources is refused as a whole.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import importlib.util
 import json
 import os
 import py_compile
@@ -38,12 +36,14 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final
+from typing import Final, NamedTuple
 
 import faces
+
+import batchkeeper
 
 ROOT: Final = Path(__file__).parent.parent
 
@@ -100,7 +100,7 @@ class Fault:
         first = text.count("\n", 0, text.index(self.old)) + 1
         last = first + self.old.count("\n")
         return any(
-            isinstance(node, ast.FunctionDef)
+            isinstance(node, ast.FunctionDef | ast.ClassDef)
             and node.lineno <= last
             and first <= (node.end_lineno or node.lineno)
             and any("accelerated" in ast.unparse(mark) for mark in node.decorator_list)
@@ -108,8 +108,7 @@ class Fault:
         )
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """What the tests say about one fault; ``by`` is the first one that failed or hung."""
 
     file: str
@@ -123,12 +122,9 @@ class Copy:
     """A copy of the installed package, which tests import instead of it."""
 
     def __init__(self, folder: Path) -> None:
-        found = importlib.util.find_spec("batchkeeper")
-        assert found is not None
-        assert found.origin is not None
         self._folder = folder
         self._package = folder / "batchkeeper"
-        shutil.copytree(Path(found.origin).parent, self._package)
+        shutil.copytree(Path(batchkeeper.__file__).parent, self._package)
         self._environment = {**os.environ, "PYTHONPATH": str(folder), "BATCHKEEPER_PURE": "0"}
         command = [sys.executable, "-c", "import batchkeeper; print(batchkeeper.__file__)"]
         place = subprocess.check_output(command, text=True, cwd=ROOT, env=self._environment)
@@ -234,10 +230,8 @@ def main(arguments: list[str] | None = None) -> int:
 
         def run(fault: Fault) -> Result:
             copy = copies.get()
-            try:
-                result = copy.run(fault, asked.tests or fault.tests)
-            finally:
-                copies.put(copy)
+            result = copy.run(fault, asked.tests or fault.tests)
+            copies.put(copy)
             print(
                 f"{result.verdict:9} {result.seconds:5} s  {fault.title}  [{result.by}]", flush=True
             )
@@ -246,7 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
         with ThreadPoolExecutor(asked.j) as pool:
             results = list(pool.map(run, faults))
     if asked.json:
-        asked.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+        asked.json.write_text(json.dumps([result._asdict() for result in results], indent=1) + "\n")
     verdicts = Counter(result.verdict for result in results)
     print(f"\n{len(results)} faults in {time.monotonic() - began:.0f} s:", dict(verdicts))
     return int(verdicts["found"] < len(results))

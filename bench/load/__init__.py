@@ -10,5 +10,6 @@
 - ``parts``: what processes measured, put together
 - ``processes``: the same measurement in several processes
 - ``executors``: in the executors of Spark
+- ``spark``: the session of Spark
 - ``peers``: other clients of the same stores, as their users write them
 """

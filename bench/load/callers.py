@@ -166,7 +166,7 @@ class Caller:
         oldest = (self._reads or self._writes or (None,))[0]
         ended = 0
         if oldest is None:
-            # All that are under way wait for others on their keys.
+            # All running ones wait for others on their keys.
             with contextlib.suppress(Empty):
                 ended += self._take(*self._ended.get(timeout=0.05))
         elif not oldest[0].done():
@@ -225,7 +225,7 @@ class Caller:
         """Meet the other callers, and begin with nothing counted."""
         before = time.perf_counter_ns()
         self._barrier.wait()
-        # Operations that have ended while this thread waited are none of the timed part.
+        # Operations that have ended while this thread waited do not belong to the timed part.
         self._reap()
         now = time.perf_counter_ns()
         pause = now - before

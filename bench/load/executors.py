@@ -10,11 +10,11 @@ from typing import Any, Final
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
-from ..spark.session import spark_session
 from .job import Job, perform
 from .metered import Tick
 from .parts import Part
 from .processes import LocalCrew, split
+from .spark import spark_session
 
 __all__ = ["SparkCrew", "spark_crew"]
 

@@ -29,7 +29,7 @@ from .work import Work, check
 
 __all__ = ["Job", "Pace", "perform", "share"]
 
-#: An operation fails after so many seconds, so that a store that has gone is noticed.
+#: The timeout of an operation in seconds, so that a dead store is noticed.
 _OPERATION_TIMEOUT: Final = 10.0
 
 

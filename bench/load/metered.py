@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...batching import Metrics
-from ..results.records import Moment
+from ..results.runs import Moment
 from .callers import Counted
 from .parts import lanes
 
@@ -23,7 +23,7 @@ _LATEST = 200
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What is seen of a measurement while it runs.
+    """The visible state of a running measurement.
 
     Attributes:
         rate: operations per second since the last tick.

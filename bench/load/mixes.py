@@ -194,7 +194,7 @@ def load_mix(name: str) -> Mix:
     """Return a ready-made mix by its name, or the one of a TOML file.
 
     Raises:
-        InvalidSettingError: there is no such mix or file, it is no TOML, it has an unknown key, or
+        InvalidSettingError: there is no such mix or file, it is not TOML, it has an unknown key, or
             a value is out of its range. The message names the file and what to change.
     """
     if name in READY_MADE:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from ...batching import Histogram, LaneMetrics, Metrics
 from ..figures import histogram, histogram_class, percentiles
 from ..results.figures import PERCENTILES
-from ..results.records import Latencies, Measured, Moment
+from ..results.runs import Latencies, Measured, Moment
 
 __all__ = ["Flushes", "Part", "encoded", "flushes_between", "lanes", "merged"]
 

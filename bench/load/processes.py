@@ -132,7 +132,7 @@ def _together(ticks: Sequence[Tick]) -> Tick:
 
 @contextmanager
 def opened_crew(processes: int) -> Iterator[LocalCrew]:
-    """Yield what measures in so many processes; they end with the context."""
+    """Yield a crew of measuring processes, which end with the context."""
     if processes == 1:
         yield LocalCrew()
         return

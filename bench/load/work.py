@@ -267,7 +267,7 @@ class Work:
 
         Raises:
             WrongAnswerError: it contradicts an acknowledged write.
-            BaseException: ``error``, if it is none of a store.
+            BaseException: ``error``, if it is not a store's error.
         """
         if error is not None:
             self._failed(pending, error)

@@ -1,8 +1,8 @@
 """What a benchmark found, and what follows from it.
 
-- ``records``: the results of a run, and their form as JSON
+- ``runs``: the results of a run, and their form as JSON
 - ``figures``: single figures of a measurement, and which measurements can be used
-- ``statistics``: medians with confidence, and which settings cannot be told apart
+- ``statistics``: medians with confidence, and indistinguishable settings
 - ``advice``: what to set, in words and as a line to paste
 - ``wording``: figures and lists in words, the same everywhere
 - ``tables``: the results for a terminal of 80 columns, and as CSV

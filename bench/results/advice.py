@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from ...batching import BatchingConfig
 from . import figures
 from .figures import rate, usable, values
-from .records import Run, Variant
+from .runs import Run, Variant
 from .statistics import MARGIN, Comparisons, Estimate, estimate
 from .wording import count, interval, listed, milliseconds, number, share, times
 
@@ -32,7 +32,7 @@ _MORE: Final = "Measure with --rounds 10 or --until-stable."
 #: The chance to call a budget kept whose median round misses it. Five rounds are the fewest for it.
 _DOUBT: Final = 0.05
 _FEWEST_FOR_BUDGET: Final = 5
-#: What is left open is said if a setting may be faster than the default by more than this.
+#: The advice names an open question if a setting may be faster than the default by more than this.
 _WORTH_MORE_ROUNDS: Final = 2 * MARGIN
 
 
@@ -121,8 +121,8 @@ def _throughput(run: Run) -> tuple[Variant | None, list[str]]:
     default, single = (_of(rivals, name) for name in ("default", "single"))
     if default is not None and default.name in top:
         return default, [*_as_good(run, found, top), *_left_open(run, found, best)]
-    # What beats the default by chance only is as good as the best, but no reason to change
-    # anything.
+    # A setting that beats the default only by chance is as good as the best, but no reason for a
+    # change.
     sure = [name for name in top if default is None or found.above(name, default.name)]
     if not sure:
         # The best by the rounds of all is not ahead in those that it shares with the default.
@@ -298,7 +298,7 @@ def _reaching(run: Run) -> tuple[list[Variant], list[str]]:
 
 
 def _keeps(variant: Variant, budget: float) -> bool | None:
-    """Return whether the median round keeps rate and budget; ``None`` if that cannot be told.
+    """Return whether the median round keeps rate and budget; ``None`` if that is undecided.
 
     A round keeps both or it does not. If the median did not, half of all rounds would fail. That as
     few fail as were seen has then a probability that the binomial distribution gives.

@@ -31,7 +31,7 @@ from rich.text import Text
 
 from . import figures
 from .figures import Figure
-from .records import Run
+from .runs import Run
 from .statistics import MARGIN, Estimate, fit, left_over, logarithms_of, student
 from .wording import interval, listed, number, times
 

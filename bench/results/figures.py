@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from .records import Measured, Run, Variant
+from .runs import Measured, Run, Variant
 
 __all__ = [
-    "Figure",
     "PERCENTILES",
+    "Figure",
     "at_store",
     "causes",
     "client_cpu",

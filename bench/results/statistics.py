@@ -20,8 +20,7 @@ A difference is stated only if it is beyond this noise **and** beyond ``MARGIN``
 
 What comes of it, by simulation. The machine varies by 10 % from round to round and each measurement
 by the given noise (lognormal); in the last part every second variant has 10 %. A false winner is a
-variant said to be faster than the default, of variants that are truly equal. All figures are of
-2000 runs:
+variant said to be faster than the default, of truly equal variants. All figures are of 2000 runs:
 
 ======== ========= ====== ============ ====== ====== ====== ======
                                        a difference to the default
@@ -74,7 +73,7 @@ from typing import Final
 
 from . import figures
 from .figures import Figure
-from .records import Run, Variant
+from .runs import Run, Variant
 
 __all__ = [
     "LEVEL",
@@ -391,10 +390,10 @@ def same(run: Run, a: str, b: str) -> bool:
 def stable(run: Run, tolerance: float) -> bool:
     """Return whether more rounds would change nothing that matters.
 
-    That is so when, among the variants that are still measured, the best throughput is decided
-    (each of the others is slower beyond doubt, or known to be within ``tolerance``), and when all
-    ratios to ``default`` are known within ``tolerance``. An open loop, whose throughput is what was
-    asked for, is stable when the 99th percentiles are. Three rounds are the least.
+    That is so when, among the variants still measured, the best throughput is decided (each of the
+    others is slower beyond doubt, or known to be within ``tolerance``), and when all ratios to
+    ``default`` are known within ``tolerance``. An open loop, whose throughput is what was asked
+    for, is stable when the 99th percentiles are. Three rounds are the least.
 
     The width of an interval does not depend on who is ahead. So a run that ends when its intervals
     are narrow names no more false winners than one whose length was fixed before.

@@ -18,7 +18,7 @@ from rich.text import Text
 from . import figures
 from .advice import advise
 from .figures import usable, values
-from .records import Measured, Run, Variant
+from .runs import Measured, Run, Variant
 from .statistics import Comparisons, Estimate, confidence, estimate
 from .wording import count, milliseconds, number, share, spread, times
 
@@ -31,6 +31,7 @@ __all__ = [
     "latency_columns",
     "load_of",
     "peers_of",
+    "print_columns",
     "print_run",
     "warnings_of",
 ]
@@ -43,10 +44,11 @@ _GAP: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of figures, with a cell for each variant."""
+    """A column with a cell for each row: of figures, or of ``text``."""
 
     head: str
     cells: Sequence[str]
+    text: bool = False
 
     @property
     def width(self) -> int:
@@ -64,7 +66,7 @@ def print_run(console: Console, run: Run) -> None:
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(min_width=10)
     grid.add_column(overflow="fold")
-    for name, text in (*conditions_of(run), *load_of(run)):
+    for name, text in (*conditions_of(run.conditions), *load_of(run)):
         grid.add_row(Text(name), Text(text))
     console.print(grid)
     for warning in warnings_of(run):
@@ -77,7 +79,7 @@ def print_run(console: Console, run: Run) -> None:
     ):
         if columns:
             say(f"\n{title}" if title else "")
-            _print_columns(console, [variant.name for variant in run.variants], columns)
+            print_columns(console, "variant", [variant.name for variant in run.variants], columns)
     say()
     for line in (*_legend(run), *peers_of(run)):
         say(line)
@@ -99,9 +101,8 @@ def _print_advice(console: Console, run: Run) -> None:
         console.print(Text(f"\n  {advice.line}", style="bold"), soft_wrap=True)
 
 
-def conditions_of(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield the conditions as names and texts."""
-    found = run.conditions
+def conditions_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the conditions of a run as names and texts."""
     members = found.get("members")
     server = found.get("server")
     yield (
@@ -183,7 +184,7 @@ def _late(variant: Variant) -> str | None:
 
 
 def columns_of(run: Run) -> list[Column]:
-    """Return the columns of the main table. What no variant has is left out."""
+    """Return the columns of the main table, without empty ones."""
     rivals, everything = Comparisons(run, variants=figures.rivals(run)), Comparisons(run)
 
     def ratio(variant: Variant) -> str:
@@ -265,8 +266,11 @@ def _us(found: Estimate | None) -> str:
     return number(round(found.median * 1e6, 1)) if found else ""
 
 
-def _print_columns(console: Console, names: Sequence[str], columns: Sequence[Column]) -> None:
-    longest = max(map(len, ("variant", *names)))
+def print_columns(
+    console: Console, head: str, names: Sequence[str], columns: Sequence[Column]
+) -> None:
+    """Print a table, or several below each other where the columns do not fit beside the names."""
+    longest = max(map(len, (head, *names)))
     for number_of_table, part in enumerate(_parts(columns, longest, console.width)):
         if number_of_table:
             console.print()
@@ -279,9 +283,13 @@ def _print_columns(console: Console, names: Sequence[str], columns: Sequence[Col
             collapse_padding=True,
         )
         room = console.width - sum(column.width + _GAP for column in part) - 2
-        table.add_column(Text("variant"), overflow="fold", width=max(min(longest, room), 1))
+        table.add_column(Text(head), overflow="fold", width=max(min(longest, room), 1))
         for column in part:
-            table.add_column(Text(column.head), justify="right", no_wrap=True)
+            table.add_column(
+                Text(column.head),
+                justify="left" if column.text else "right",
+                no_wrap=not column.text,
+            )
         for row, name in enumerate(names):
             table.add_row(Text(name), *(Text(column.cells[row]) for column in part))
         console.print(table)

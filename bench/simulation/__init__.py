@@ -1,22 +1,22 @@
-"""Hubs that are killed while they serve: a simulation with real processes, and its verdict.
+"""A simulation of failing hubs, with real processes, and its verdict.
 
-Hubs and clients are processes of their own. They share a real etcd or ZooKeeper, and the logs of
-the messages in a directory. While clients publish and subscribe, hubs are killed, paused, cut off
-from the store, drained, stopped and started again. Every process records what it does, by the one
-monotonic clock of the machine; afterwards, the records are checked against what hubs promise.
+Hubs and clients run as separate processes. They share a real etcd or ZooKeeper, and the message
+logs in a directory. While clients publish and subscribe, hubs are killed, paused, cut off from the
+store, drained, stopped and restarted. Every process records its actions, by the monotonic clock of
+the machine. Afterwards, the records are checked against the promises of hubs.
 
-- ``plan``: what is simulated, validated
+- ``plan``: the settings of a simulation, validated
 - ``events``: the records of all processes
 - ``hub``: the process of a hub
 - ``clients``: the process of the publishers and subscribers
-- ``traffic``: counts what a hub asks of its store
+- ``traffic``: counts the store operations of a hub
 - ``lines``: the connections of hubs to the store, which can be cut
-- ``faults``: what happens to the hubs, and when
+- ``faults``: the faults of hubs, and their times
 - ``marks``: reads the stored consume marks while they change
-- ``history``: who owned which topic when, out of the records
+- ``history``: the owners of topics over time, from the records
 - ``checks``: the verdicts
-- ``live``: what the terminal shows meanwhile
+- ``live``: the live display in the terminal
 - ``picture``: the ownership of topics over time, as SVG in an HTML file
-- ``simulation``: runs all of it
+- ``simulation``: runs a simulation
 - ``command``: ``batchkeeper hubs simulate``
 """

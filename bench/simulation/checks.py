@@ -1,4 +1,4 @@
-"""The verdicts: what hubs promise, and whether the records agree. Pure functions."""
+"""The verdicts: the promises of hubs, checked against the records. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from .plan import Plan
 
 __all__ = ["Logs", "Verdict", "judge"]
 
-#: What is published, by topic: the sequence number of each message, in the order of the log.
+#: The published messages by topic: their sequence numbers, in the order of the log.
 Logs: TypeAlias = Mapping[str, Sequence[int]]
 
-# Violations that a verdict shows.
+# The number of violations that a verdict shows.
 _SHOWN: Final = 3
-# Seconds beyond the session's time-out within which half of the topics of a crashed hub must have
-# an owner again.
+# Seconds after the session timeout within which half of a crashed hub's topics must have a new
+# owner.
 _AFTER_SESSION: Final = 1.0
 # Seconds without any change before a time counts as steady.
 _CALM: Final = 2.0
 
 
 class Verdict(NamedTuple):
-    """One promise, and what was found.
+    """One promise, and the result of its check.
 
     Attributes:
-        promise: what must hold.
-        found: what was found, in words.
-        violations: what contradicts it, in words; none if it holds.
-        timed: whether it is about seconds, which a busy machine can exceed.
+        promise: the condition that must hold.
+        found: the result, in words.
+        violations: the violations, in words; empty if the promise holds.
+        timed: whether the promise is a time limit, which a busy machine can exceed.
     """
 
     promise: str
@@ -146,7 +146,7 @@ def _nothing_lost(plan: Plan, history: History, logs: Logs) -> Verdict:
 
 def _deliveries(history: History, logs: Logs) -> Verdict:
     wrong: list[str] = []
-    last: dict[tuple[str, str], int] = defaultdict(int)  # taken by the present reader
+    last: dict[tuple[str, str], int] = defaultdict(int)  # taken by the current reader
     most: dict[tuple[str, str], int] = defaultdict(int)  # taken by any
     fresh: set[tuple[str, str]] = set()
     again = greatest = 0
@@ -245,7 +245,7 @@ def _after_crashes(plan: Plan, history: History) -> Verdict:
         if (gone := _gone(history, fault))
     ]
     if ends:
-        # ZooKeeper ends a session up to a tick late, 2 s by default: that is not the hubs' fault.
+        # ZooKeeper ends a session up to a tick late, 2 s by default. Hubs cannot change that.
         limit = max(limit, median(ends) + _AFTER_SESSION)
         found += f"; the store ended the sessions after {median(ends):.1f} s"
     late = middle > limit or math.isinf(longest)
@@ -253,7 +253,7 @@ def _after_crashes(plan: Plan, history: History) -> Verdict:
 
 
 def _gone(history: History, fault: FaultTime) -> list[Event]:
-    """Return when the lives of a process that was killed were seen to be over."""
+    """Return when the incarnations of a killed process were seen to have ended."""
     lives = {
         (event["hub"], event["incarnation"])
         for event in history.named("sample")
@@ -267,7 +267,7 @@ def _gone(history: History, fault: FaultTime) -> list[Event]:
 
 
 def _steady(plan: Plan, history: History) -> Verdict:
-    """Judge the times in which nothing happens to any hub or topic."""
+    """Judge the periods in which no hub and no topic changes."""
     changes = sorted(
         event.at
         for name in ("acquired", "lost", "fault", "healed", "serving", "failed", "died")
@@ -312,13 +312,13 @@ def _moves(history: History) -> Verdict:
 
 
 def _publishing(plan: Plan, history: History) -> float:
-    """Return the time until which somebody publishes."""
+    """Return the end of the publishing."""
     begun = [event.at for event in history.named("publishing")]
     return min(begun, default=history.begun) + plan.seconds
 
 
 def _samples(history: History) -> Iterator[tuple[Event, Event]]:
-    """Yield the neighbours among the samples of each process."""
+    """Yield the pairs of adjacent samples of each process."""
     by_source: dict[str, list[Event]] = defaultdict(list)
     for event in history.named("sample"):
         by_source[event.source].append(event)

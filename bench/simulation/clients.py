@@ -1,9 +1,9 @@
 """The process of the clients: ``python -m batchkeeper.bench.simulation.clients JSON``.
 
-Each topic has one publisher, which publishes its next message when the one before is accepted, and
-some subscribers. A subscriber says of each message that it is consumed, and begins anew from its
-stored mark now and then. The process ends when the publishers have had their time and every
-subscriber has consumed all that was accepted.
+Each topic has one publisher and some subscribers. The publisher sends its next message once the
+previous one is accepted. A subscriber confirms each message, and restarts from its stored mark from
+time to time. The process ends when the publishing time is over and every subscriber has consumed
+all accepted messages.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .plan import Plan
 
 __all__ = ["ClientsTask", "main"]
 
-# Seconds for one request to a hub, which may be paused.
+# Seconds for one request to a hub, which may be suspended.
 _REQUEST: Final = 2.0
-# Seconds for one call of a client, whatever happens to the hubs.
+# Seconds for one call of a client, despite all faults.
 _CALL: Final = 60.0
-# Seconds after which a subscriber looks whether it is done.
+# Seconds after which a subscriber checks whether it is done.
 _LOOK: Final = 0.5
-# Seconds after the end of the publishers within which the subscribers must have everything.
+# Seconds after the end of publishing within which subscribers must have all messages.
 _PATIENCE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClientsTask:
-    """What the process of the clients is told.
+    """The task of the client process.
 
     Attributes:
         hubs: the addresses of the hubs.
@@ -74,7 +74,7 @@ class _Clients:
                 tasks.create_task(self._publish(topic, ready))
 
     async def _publish(self, topic: str, ready: Sequence[asyncio.Event]) -> None:
-        for event in ready:  # So that every subscriber gets every message.
+        for event in ready:  # Every subscriber must get every message.
             await event.wait()
         pause = self._plan.topics / self._plan.rate
         self._record("publishing", topic=topic)
@@ -99,7 +99,7 @@ class _Clients:
                     begun=begun,
                 )
                 self._accepted[topic] = max(self._accepted[topic], done.number)
-            # Nothing is made up for after an outage: it would look like a burst of load.
+            # There is no catching up after an outage: it would look like a burst of load.
             due = max(due + pause, time.monotonic())
         self._publishing -= 1
 
@@ -110,7 +110,7 @@ class _Clients:
             reader = await self._client.subscribe(name, topic, timeout=_CALL)
             self._record("subscribed", topic=topic, subscriber=name)
             started.set()
-            # The first time, everybody stays until there is something to begin anew from.
+            # The first time, each subscriber stays until there is a mark to restart from.
             stay = time.monotonic() + self._dice.expovariate(1 / (4 * self._plan.kill_every)) + 2.0
             async with reader:
                 while time.monotonic() < min(stay, end):
@@ -123,7 +123,7 @@ class _Clients:
         messages = await reader.take(timeout=_LOOK)
         if not messages:
             return 0
-        # In this order: what is recorded as consumed has been recorded as taken.
+        # In this order: a message is recorded as taken before it is recorded as consumed.
         self._record(
             "taken",
             topic=topic,

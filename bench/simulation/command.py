@@ -176,7 +176,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_writable(file: Path, directory: Path) -> None:
-    """Refuse now what could not be written at the end."""
+    """Refuse outputs that could not be written at the end."""
     try:
         directory.mkdir(parents=True)
         file.touch()
@@ -187,7 +187,7 @@ def _check_writable(file: Path, directory: Path) -> None:
 
 
 def _discard(file: Path, directory: Path) -> None:
-    """Remove what was made to see whether it can be written, if nothing was."""
+    """Remove the files that were created to check for writability, if they are still empty."""
     if not file.stat().st_size:
         file.unlink()
     if not any(directory.iterdir()):

@@ -1,4 +1,4 @@
-"""The records of all processes of a simulation: lines of JSON, one file for each process."""
+"""The records of a simulation: lines of JSON, one file per process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Event", "Recorder", "Tail"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that has happened.
+    """An event of a process.
 
     Attributes:
-        at: when, by ``time.monotonic()``, which all processes of a machine share.
+        at: its time, by ``time.monotonic()``, which all processes of a machine share.
         source: the process that has recorded it.
-        name: what it is.
-        fields: the rest, by name.
+        name: the kind of event.
+        fields: the other fields, by name.
     """
 
     at: float
@@ -36,8 +36,8 @@ class Event:
 class Recorder:
     """Records the events of one process.
 
-    An event is in the file when the call returns. So a process that is killed loses none that it
-    could have told anybody about.
+    An event is in the file when the call returns. So a killed process loses no event whose effect
+    others may have seen.
     """
 
     def __init__(self, file: Path) -> None:
@@ -67,7 +67,7 @@ class Tail:
         for file in sorted(self._directory.glob("*.jsonl")):
             with file.open("rb") as lines:
                 lines.seek(self._read.get(file, 0))
-                # A process that is killed may leave half a line behind.
+                # A killed process may leave half a line.
                 for line in _whole(lines):
                     shown = json.loads(line)
                     yield Event(shown.pop("at"), file.stem, shown.pop("event"), shown)

@@ -1,4 +1,4 @@
-"""What happens to the hubs, and when."""
+"""The faults of hubs, and their times."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["Faults", "SimulatedHub"]
 
 
 class SimulatedHub:
-    """A hub of the simulation: one address, and one process after the other.
+    """A hub of the simulation: one address, with one process after the other.
 
     Args:
         number: its number, from 0.
-        port: the port at which it serves.
+        port: its port.
         directory: where its processes run and record.
-        url: the store, as it reaches it.
+        url: the URL by which it reaches the store.
         region: the path of the region.
         logs: the directory of the messages.
         plan: the plan.
@@ -56,19 +56,19 @@ class SimulatedHub:
 
     @property
     def extra(self) -> bool:
-        """Whether it is the one that joins for a while."""
+        """Whether it is the hub that joins for a while."""
         return self.number >= self._plan.hubs
 
     @property
     def state(self) -> str:
-        """What it does now, in a word."""
+        """Its current state, in one word."""
         if self.extra and self.fault is None:
             return "absent"
         return "serves" if self.fault in {None, "join"} else str(self.fault)
 
     @property
     def source(self) -> str:
-        """The source of the records of its present process."""
+        """The source of the records of its current process."""
         return f"hub-{self.number + 1}-{self._starts}"
 
     def start(self) -> None:
@@ -86,16 +86,16 @@ class SimulatedHub:
 
 
 class Faults:
-    """Lets things happen to hubs, and ends them. The caller calls :meth:`step` again and again.
+    """Starts and ends faults. The caller calls :meth:`step` periodically.
 
-    One hub at least is left alone at any time.
+    At any time, at least one hub is free of faults.
 
     Args:
-        plan: the plan. Its seed decides.
+        plan: the plan, whose seed determines the faults.
         hubs: the hubs.
         lines: the connections to the store; ``None`` if they cannot be cut.
         hosts: the hubs of the region, as an operator reaches them.
-        record: records what happens.
+        record: records events.
         first: the time of the first fault.
         last: the time after which no fault begins.
     """
@@ -121,7 +121,7 @@ class Faults:
         self._rest: list[Fault] = []
 
     def step(self, now: float) -> None:
-        """End the faults whose time is over, and begin one if its time has come."""
+        """End the faults whose time is over, and start the next one when it is due."""
         for hub in self._hubs:
             if hub.fault is not None and now >= hub.healed_at:
                 self._heal(hub)
@@ -147,8 +147,8 @@ class Faults:
                 self._heal(hub)
 
     def _fault(self) -> Fault:
-        # Like cards: each comes once before any comes again, so a short run has seen most. A kill
-        # is the first one.
+        # Like a deck of cards: each fault comes once before any comes again, so a short run sees
+        # most of them. A kill comes first.
         if not self._rest:
             self._rest = self._dice.sample(self._plan.faults, len(self._plan.faults))
             self._rest.sort(key=lambda fault: fault == "kill")

@@ -1,4 +1,4 @@
-"""Who owned which topic when, and what the clients saw, out of the records."""
+"""The owners of topics over time, and the messages that clients saw, from the records."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .events import Event
 
 __all__ = ["FaultTime", "History", "Ownership"]
 
-#: How an ownership has ended: the hub has given the topic up or noticed its loss, it was killed,
-#: its session may have ended, or the records end.
+#: How an ownership ended: the hub released the topic or noticed its loss, it was killed, its
+#: session may have ended, or the records end.
 End: TypeAlias = Literal["lost", "killed", "expired", "records"]
 
 
@@ -43,12 +43,12 @@ class Ownership:
 
 @dataclass(slots=True)
 class FaultTime:
-    """What has happened to a hub.
+    """A fault of a hub.
 
     Attributes:
         kind: the fault.
         hub: the address of the hub.
-        source: the process that it has hit.
+        source: the affected process.
         begun: when it began.
         ended: when it was over; the end of the records if nothing says so.
     """
@@ -62,14 +62,14 @@ class FaultTime:
 
 @dataclass(slots=True)
 class History:
-    """What the records say.
+    """The history in the records.
 
     Attributes:
-        events: all of them, by name, in the order of time.
+        events: all events, by name, in order of time.
         begun: the time of the first one.
         ended: the time of the last one.
-        owners: by topic, who owned it, in the order of the beginnings.
-        faults: what happened to the hubs.
+        owners: by topic, its ownerships, in the order of their beginning.
+        faults: the faults of the hubs.
     """
 
     events: Mapping[str, Sequence[Event]]
@@ -84,7 +84,7 @@ class History:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> History:
-        """Return the history of the records of all processes."""
+        """Return the history from the records of all processes."""
         ordered = sorted(events, key=lambda event: event.at)
         by_name: dict[str, list[Event]] = defaultdict(list)
         for event in ordered:
@@ -109,19 +109,19 @@ class History:
 
 
 class _Owners:
-    """Follows who owns what."""
+    """Follows the owners of topics."""
 
     def __init__(self, ended: float) -> None:
         self._ended = ended  # of the records
         self._owners: dict[str, list[Ownership]] = defaultdict(list)
         self._held: dict[tuple[str, str], Ownership] = {}  # by process and topic
-        # By process and incarnation: until when the hub may serve, as it has said itself.
+        # By process and incarnation: until when the hub may serve, according to itself.
         self._until: dict[tuple[str, int], float] = {}
 
     def follow(self, ordered: Iterable[Event]) -> dict[str, list[Ownership]]:
         for event in ordered:
             if event.name == "sample":
-                # A hub that has lost its session says that it must serve nothing.
+                # A hub that has lost its session records that it must not serve.
                 life = event.source, event["incarnation"]
                 self._until[life] = max(self._until.get(life, event["until"]), event["until"])
             elif event.name == "acquired":
@@ -153,7 +153,7 @@ class _Owners:
         if owned is None:
             return
         promised = self._until.get((source, owned.incarnation), at)
-        # A hub that has noticed its loss late has served nothing since its session may have ended:
-        # it looks at that time before each message and each delivery.
+        # A hub that notices its loss late has not served since its session may have ended: it
+        # checks that time before each message and each delivery.
         owned.ended, owned.end = (promised, "expired") if promised < at else (at, why)
         owned.ended = max(owned.ended, owned.begun)

@@ -29,20 +29,20 @@ from .traffic import Traffic
 
 __all__ = ["HubTask", "main"]
 
-# Seconds between two records of what a hub has asked of its store.
+# Seconds between two records of a hub's store operations.
 _SAMPLE: Final = 0.25
-# Seconds that a hub waits for the end of the one before it at its address.
+# Seconds that a hub waits for the end of its predecessor at the same address.
 _PATIENCE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class HubTask:
-    """What the process of a hub is told.
+    """The task of a hub process.
 
     Attributes:
-        url: its store.
+        url: the URL of its store.
         region: the path of the region.
-        port: the port at which it serves.
+        port: its port.
         logs: the directory of the messages.
         events: the file for its records.
         plan: the plan, as JSON.
@@ -127,8 +127,8 @@ async def _serve(task: HubTask, record: Recorder) -> None:
         await hub.start(_PATIENCE)
         try:
             record("serving", hub=address, incarnation=hub.info.incarnation)
-            # Not before it has registered, which may take as long as the session of the process
-            # before it: clients that are refused ask another hub at once.
+            # Not before it has registered, which may take as long as the session of the previous
+            # process: refused clients ask another hub at once.
             await server.listen(HOST, task.port)
             server.serve(hub)
             while not stop.is_set():
@@ -154,7 +154,7 @@ async def _serve(task: HubTask, record: Recorder) -> None:
 
 
 def _settings(plan: Plan) -> HubSettings:
-    """Return settings with which a short simulation shows what takes minutes otherwise."""
+    """Return settings that make a short simulation show effects that otherwise take minutes."""
     return HubSettings(
         ownership=plan.ownership,
         most_redelivered=100,

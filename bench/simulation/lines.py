@@ -1,4 +1,4 @@
-"""The connections of hubs to their store, each of which can be cut off by itself."""
+"""The connections of hubs to their store, each of which can be cut separately."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...testing.servers.proxies import CLIENT, Proxies, Route
 
 __all__ = ["Lines"]
 
-# The ports of servers whose URL names none.
+# The default ports of servers.
 _PORTS: Final = {"etcd": 2379, "zookeeper": 2181, "zk": 2181}
 
 
@@ -56,11 +56,11 @@ class Lines:
         return f"{scheme}://{fronts}{path}"
 
     def cut(self, hub: int) -> None:
-        """Hold all that a hub and the store send to each other."""
+        """Hold back all bytes between a hub and the store."""
         self._proxies.cut(hub, clients=True)
 
     def restore(self, hub: int) -> None:
-        """Let everything pass that was held."""
+        """Release the bytes that were held back."""
         self._proxies.restore(hub)
 
     def close(self) -> None:

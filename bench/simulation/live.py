@@ -1,4 +1,4 @@
-"""What the terminal shows while a simulation runs."""
+"""The live display of a running simulation."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .plan import Plan
 
 __all__ = ["Board", "Show"]
 
-# Seconds between two lines where there is no terminal.
+# Seconds between two lines without a terminal.
 _LINE: Final = 5.0
-# Faults that are shown.
+# The number of faults shown.
 _NEWEST: Final = 6
 
 
 class Board:
-    """The counts of a simulation, as far as its records say.
+    """The counts of a simulation, from its records so far.
 
     Args:
         plan: the plan.
@@ -103,12 +103,12 @@ class Board:
 
 
 class Show:
-    """Shows a board on a terminal, and as a line now and then elsewhere. A context manager."""
+    """Shows a board on a terminal, or a periodic line elsewhere. A context manager."""
 
     def __init__(self, board: Board, console: Console) -> None:
         self._board = board
         self._console = console
-        # Refreshed by the thread that counts: rich's own would see half of a change.
+        # Refreshed by the counting thread: rich's own thread would see half of a change.
         self._live = Live(board, console=console, auto_refresh=False, transient=True)
         self._next = 0.0
 
@@ -122,7 +122,7 @@ class Show:
             self._live.stop()
 
     def refresh(self) -> None:
-        """Show the counts of now."""
+        """Show the current counts."""
         if self._console.is_terminal:
             self._live.refresh()
         elif time.monotonic() >= self._next:

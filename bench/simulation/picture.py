@@ -1,4 +1,4 @@
-"""The ownership of topics over time, as SVG in one HTML file that needs nothing else."""
+"""The ownership of topics over time, as SVG in one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .plan import Plan
 
 __all__ = ["page"]
 
-# Colours that people with any colour vision can tell apart (Okabe and Ito). More hubs begin again;
-# the title of each bar names its hub.
+# Colours that people with any colour vision can distinguish (Okabe and Ito). With more hubs, the
+# colours repeat; the title of each bar names its hub.
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 
-# The picture's measures, in its own units.
+# The dimensions of the picture, in its own units.
 _LEFT: Final = 110.0
 _RIGHT: Final = 20.0
 _WIDTH: Final = 1000.0
@@ -65,7 +65,7 @@ def page(title: str, plan: Plan, history: History, verdicts: Sequence[Verdict]) 
     """Return the HTML.
 
     Args:
-        title: what was simulated.
+        title: the title of the simulation.
         plan: the plan.
         history: the history of the records.
         verdicts: the verdicts.

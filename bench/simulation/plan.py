@@ -1,4 +1,4 @@
-"""What is simulated, validated."""
+"""The settings of a simulation, validated."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ...ops.errors import InvalidSettingError
 
 __all__ = ["FAULTS", "Fault", "Plan"]
 
-#: What can happen to a hub:
+#: The faults of a hub:
 #:
-#: - ``kill``: its process is killed, as by ``kill -9``, and started again later
-#: - ``pause``: its process stands still for longer than its session
+#: - ``kill``: its process is killed with ``SIGKILL``, and restarted later
+#: - ``pause``: its process is suspended for longer than its session
 #: - ``cut``: nothing passes between it and the store for longer than its session
-#: - ``blink``: the same, for a part of its session only
-#: - ``drain``: an operator lets it drain, and serve again later
-#: - ``leave``: it is asked to stop (SIGTERM), and started again later
+#: - ``blink``: the same, for less than its session
+#: - ``drain``: an operator drains it, and later lets it serve again
+#: - ``leave``: it is asked to stop (SIGTERM), and restarted later
 #: - ``join``: another hub, at a new address, joins for a while
 Fault: TypeAlias = Literal["kill", "pause", "cut", "blink", "drain", "leave", "join"]
 
@@ -42,12 +42,12 @@ class Plan:
         kill_every: seconds from one fault to the next, on average.
         rate: the messages that all publishers publish each second.
         session_timeout: seconds after which the store ends the session of a hub.
-        ownership: how the owners of topics are kept; see ``HubSettings``.
-        faults: what happens to hubs. With none, nothing does.
-        seed: decides which fault comes when, and to whom.
+        ownership: the mode of ownership; see ``HubSettings``.
+        faults: the kinds of faults; empty for none.
+        seed: determines the kind, time and hub of each fault.
 
     Raises:
-        InvalidSettingError: a value is out of its range. The error names both.
+        InvalidSettingError: a value is out of range. The error names the value and the range.
     """
 
     hubs: int = 3
@@ -84,7 +84,7 @@ class Plan:
 
     @property
     def addresses(self) -> int:
-        """The number of hubs, with the one that joins for a while."""
+        """The number of hubs, including the one that joins for a while."""
         return self.hubs + ("join" in self.faults)
 
     @property
@@ -94,12 +94,12 @@ class Plan:
         return [f"topic-{number:0{width}}" for number in range(1, self.topics + 1)]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as what :meth:`of` takes."""
+        """Return the plan in the form that :meth:`of` takes."""
         return asdict(self)
 
     @classmethod
     def of(cls, shown: dict[str, Any]) -> Self:
-        """Return the plan that :meth:`as_json` has shown."""
+        """Return the plan that :meth:`as_json` has encoded."""
         known = {field.name for field in fields(cls)}
         values = {name: value for name, value in shown.items() if name in known}
         return cls(**{**values, "faults": tuple(values["faults"])})

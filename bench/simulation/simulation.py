@@ -1,4 +1,4 @@
-"""Runs a simulation: servers, hubs, clients and faults, and then the verdicts."""
+"""Runs a simulation: servers, hubs, clients and faults, followed by the verdicts."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from .plan import Plan
 
 __all__ = ["Outcome", "simulate"]
 
-# Seconds between two looks at the records and at the faults.
+# Seconds between two checks of the records and of the faults.
 _LOOK: Final = 0.1
-# Seconds that hubs and clients have to begin, and to end.
+# Seconds for hubs and clients to start, and to stop.
 _PATIENCE: Final = 120.0
-# Without a fault, in session timeouts: at the beginning, when the topics get their owners and then
-# nothing moves, and at the end of the publishing, when all is to be mended again.
+# The time without faults, in session timeouts: at the beginning, when topics get their owners and
+# then stay, and at the end of the publishing, when everything must recover.
 _CALM_AT_FIRST: Final = 2.0
 _CALM_AT_LAST: Final = 3.0
 
 
 class Outcome(NamedTuple):
-    """What a simulation has shown.
+    """The outcome of a simulation.
 
     Attributes:
         history: the history of its records.
@@ -56,17 +56,17 @@ class Outcome(NamedTuple):
 
 
 def simulate(url: str, region: str, plan: Plan, directory: Path, console: Console) -> Outcome:
-    """Run a simulation, and return what it has shown.
+    """Run a simulation, and return its outcome.
 
     Args:
         url: the store: an etcd or a ZooKeeper.
-        region: the path of the region. Nothing else may be there.
+        region: the path of the region, which must be unused.
         plan: the plan.
-        directory: an empty directory for logs and records; it is made if it is missing.
-        console: shows the counts meanwhile.
+        directory: an empty directory for logs and records; it is created if it is missing.
+        console: shows the live counts.
 
     Raises:
-        ServerStartError: a hub or the clients do not start, or do not end.
+        ServerStartError: a hub or the clients do not start or do not stop.
         MetadataStoreError: the store cannot be reached.
     """
     events, logs = directory / "events", directory / "logs"
@@ -146,7 +146,7 @@ def _await_hubs(hubs: Sequence[SimulatedHub], hosts: Hosts, look: Callable[[], N
 def _until_done(
     plan: Plan, clients: ServerProcess, faults: Faults, look: Callable[[], None]
 ) -> None:
-    """Let things happen until the clients have ended."""
+    """Run faults until the clients have ended."""
     deadline = time.monotonic() + plan.seconds + 2 * _PATIENCE
     while clients.running:
         if time.monotonic() > deadline:
@@ -158,7 +158,7 @@ def _until_done(
 
 
 def _stop(hubs: Sequence[SimulatedHub]) -> None:
-    """Let hubs hand their topics over and end."""
+    """Make the hubs hand their topics over and stop."""
     for hub in hubs:
         if hub.process.running:
             hub.process.terminate()

@@ -1,4 +1,4 @@
-"""Counts what a hub asks of its store, by what it is about."""
+"""Counts the store operations of a hub, by subject."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ...stores.backend import Answer, Backend, PassingBackend, ReadRequest, Writ
 
 __all__ = ["About", "Traffic"]
 
-#: What an operation is about: the hubs and their loads, subscriptions and their consume marks, or
-#: topics and whatever else there is.
+#: The subject of an operation: hubs and their loads, subscriptions and their consume marks, or
+#: topics and everything else.
 About: TypeAlias = Literal["hosts", "subscriptions", "topics"]
 
 
 class Traffic:
-    """The operations that the back ends of a store were asked for. For any thread."""
+    """The operations that a store's back ends received. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the field
         self._counts: Counter[About] = Counter()
 
     def wrap(self, backend: Backend) -> Backend:
-        """Return a back end that counts: what ``open_store`` takes as ``wrap``."""
+        """Return a counting back end; pass this method to ``open_store`` as ``wrap``."""
         return _Counting(backend, self)
 
     def count(self, requests: Sequence[ReadRequest] | Sequence[WriteRequest]) -> None:

@@ -1,5 +1,5 @@
 # Made from async_barriers.py by `python tools/faces.py`: change that file, and run this command.
-"""A barrier that several processes enter together and leave together."""
+"""A barrier that processes enter together and leave together."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 
 
 class DoubleBarrier:
-    """Lets ``n`` participants begin together, and end together.
+    """Lets ``n`` participants start together, and finish together.
 
-    :meth:`enter` returns when ``n`` participants stand at the barrier, :meth:`leave` when all who
-    entered with this one have left. One object is one participant. Each has an ephemeral value
-    below the path while it waits and is inside, so a participant whose session ends has left.
+    :meth:`enter` returns when ``n`` participants are at the barrier, :meth:`leave` when all that
+    entered together have left. One object is one participant. Each participant has an ephemeral
+    value below the path while it waits or is inside, so a participant whose session ends has left.
 
-    The barrier can be used again and again: the value at the path is the number of the round that
-    gathers now. The n-th participant closes the round by a conditional put, in which all others see
-    that they have entered, even if somebody dies at that moment. Later ones stand for the next
-    round. If more than ``n`` come at once, the round can have more.
+    The barrier is reusable: the value at the path is the number of the current round. The n-th
+        participant closes the round with a conditional put. From that put, all others learn that
+        they have entered, even if a participant dies at that moment. Later participants wait for
+        the next round. If more than ``n`` arrive at once, the round can have more.
 
     Args:
         store: the store, with the capabilities ``"ephemerals"``, ``"transactions"`` and
             ``"watches"``.
         path: the path of the barrier. Put nothing else there or below it.
         n: the participants of a round, 1 or more. All must give the same number.
-        value: bytes that show to others who stands there, such as an address.
+        value: bytes that identify the participant to others, such as an address.
 
     Raises:
         InvalidPathError: the path is not valid.
@@ -77,9 +77,9 @@ class DoubleBarrier:
         self._n = n
         self._value = check_value(value)
         self._gate = Gate()  # guards the following fields
-        self._deadline = Deadline(None)  # of the call under way
-        self._own: str | None = None  # the path of the value, while it stands or is inside
-        self._leftover: str | None = None  # an earlier one, which may still be there
+        self._deadline = Deadline(None)  # of the running call
+        self._own: str | None = None  # the path of the value, while it waits or is inside
+        self._leftover: str | None = None  # the path of an earlier value, which may still exist
         self._round = -1  # the round that it takes part in
         self._inside = False  # from the return of `enter` to that of `leave`
 
@@ -89,20 +89,20 @@ class DoubleBarrier:
         return self._path
 
     def enter(self, timeout: float | None = None) -> None:
-        """Wait until ``n`` participants stand at the barrier.
+        """Wait until ``n`` participants are at the barrier.
 
-        An outage is waited out. A participant whose session ends while it waits stands again, if
-        need be for the next round.
+        The call waits out outages. A participant whose session ends while it waits enters again,
+        for the next round if necessary.
 
         Args:
-            timeout: seconds to wait; for ever by default.
+            timeout: seconds to wait; unlimited by default.
 
         Raises:
-            OperationTimeoutError: fewer than ``n`` participants came within ``timeout`` seconds.
-                This one does not stand at the barrier any more.
-            LockBusyError: this object has entered already.
+            OperationTimeoutError: fewer than ``n`` participants arrived within ``timeout`` seconds.
+                This one is no longer at the barrier.
+            LockBusyError: this object has already entered.
             ValueDecodeError: the value at the path is not the number of a round.
-            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+            MetadataStoreError: a request has failed permanently, or for the whole ``timeout``.
         """
         self._begin(timeout)
         entered = False
@@ -125,18 +125,18 @@ class DoubleBarrier:
             raise self._late(f"fewer than {self._n} participants came", timeout)
 
     def leave(self, timeout: float | None = None) -> None:
-        """Leave, and wait until all who have entered with this participant have left.
+        """Leave, and wait until all that entered with this participant have left.
 
         After an error, this participant has left, or will have soon. Call ``leave`` again to wait
         for the others, or ``enter`` for the next round.
 
         Args:
-            timeout: seconds to wait; for ever by default.
+            timeout: seconds to wait; unlimited by default.
 
         Raises:
-            OperationTimeoutError: somebody else was still inside after ``timeout`` seconds.
+            OperationTimeoutError: another participant was still inside after ``timeout`` seconds.
             LockLostError: this object has not entered.
-            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+            MetadataStoreError: a request has failed permanently, or for the whole ``timeout``.
         """
         self._begin(timeout)
         left = False
@@ -166,7 +166,8 @@ class DoubleBarrier:
         if error is None:
             self.leave()
         else:
-            # The error of the block must not wait for others, nor they for this participant.
+            # The error of the block must not wait for others, and others must not wait for this
+            # one.
             self._inside, self._round = False, -1
             self._withdraw()
 
@@ -174,7 +175,7 @@ class DoubleBarrier:
         return f"<{type(self).__name__} {self._path!r} of {self._n}>"
 
     def _begin(self, timeout: float | None) -> None:
-        """Enter the gate: the calls of one object take place one after the other."""
+        """Enter the gate: the calls of one object run one after the other."""
         deadline = Deadline(timeout)
         self._store.session  # noqa: B018 - it raises in a forked process, where the gate may be shut
         if not self._gate.enter(deadline.left()):
@@ -184,7 +185,7 @@ class DoubleBarrier:
     def _watched(self, ready: Callable[[], bool]) -> bool:
         """Call a function now, and after changes below the path, until it returns true.
 
-        Return ``False`` at the deadline. Errors that may pass lead to another attempt.
+        Return ``False`` at the deadline. Temporary errors lead to another attempt.
         """
         deadline = self._deadline
         attempts = 0
@@ -208,10 +209,10 @@ class DoubleBarrier:
             attempts += 1
 
     def _stand(self) -> bool:
-        """Stand in the round that gathers now; return whether it is full."""
+        """Enter the current round; return whether it is full."""
         while True:
-            # First the round, then who is there: whoever is still there when his round is closed
-            # was there when it was closed.
+            # First the round, then the participants: those still there after their round is closed
+            # were there when it was closed.
             found = self._store.get(self._path, timeout=self._left()).result()
             if found is None:
                 self._put_round(0, ABSENT)
@@ -227,7 +228,7 @@ class DoubleBarrier:
                 self._stand_for(gathering, version)
                 continue
             there = self._there()
-            if self._own not in there:  # Its session has ended, or it was never created.
+            if self._own not in there:  # The session has ended, or there never was a value.
                 self._drop()
             elif gathering > self._round:
                 return True
@@ -237,7 +238,7 @@ class DoubleBarrier:
                 return True
 
     def _stand_for(self, gathering: int, version: int) -> None:
-        """Create the value of this participant, unless the round is closed meanwhile."""
+        """Create the value of this participant, unless the round closes in the meantime."""
         if self._leftover is not None:
             # One participant must not count twice. This delete also waits for the end of a
             # creation whose outcome is unknown.
@@ -254,7 +255,7 @@ class DoubleBarrier:
             self._own = None
 
     def _put_round(self, number: int, version: int) -> bool:
-        """Set the round that gathers; return whether nobody else did it first."""
+        """Set the current round; return whether this call was the first to do so."""
         try:
             self._store.put(self._path, b"%d" % number, version, timeout=self._left()).result()
         except BadVersionError:
@@ -269,7 +270,7 @@ class DoubleBarrier:
         return not self._there()
 
     def _there(self) -> list[str]:
-        """Return the paths of the participants of this one's round."""
+        """Return the paths of the participants of this round."""
         names = self._store.get_children(self._path, timeout=self._left()).result()
         return [f"{self._path}/{name}" for name in names if name.startswith(_prefix(self._round))]
 
@@ -277,7 +278,7 @@ class DoubleBarrier:
         self._leftover, self._own = self._own, None
 
     def _withdraw(self) -> None:
-        """Remove the value of this participant in the background, if there is one or may be."""
+        """Remove the value of this participant in the background, if it may exist."""
         if self._own is not None:
             spawn(f"removal below {self._path}", self._keep_removing, self._own)
             self._drop()

@@ -5,13 +5,13 @@ A claim holds for certain only while the session in which its value was created 
 Three things end it, whichever comes first:
 
 - the clock: ``session.valid_until()`` has passed. The server may have ended the session, and
-  somebody else may hold the path;
-- the session: the store says that it has ended;
-- the value: somebody has deleted it.
+  another client may hold the path;
+- the session: the store reports that it has ended;
+- the value: it was deleted by hand.
 
-A warden looks after the first two for all claims of a store. The third shows when the line or the
-value is read; a claim that must know it at once watches its own value. A claim that is lost never
-holds again, even if its value is still there: the warden removes that.
+A warden checks the first two for all claims of a store. The third is detected when the line or the
+value is read; a claim that must know it at once watches its own value. A lost claim never holds
+again, even if its value still exists: the warden removes the value.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ __all__ = ["Claim", "Warden", "warden"]
 
 log = get_logger("batchkeeper.coordination")
 
-# Seconds between two checks of the session while nothing else wakes the warden. `close` of a store
-# is no event of its session, so this is how soon its claims are lost.
+# Seconds between two checks of the session while nothing else wakes the warden. Closing a store
+# causes no session event, so this is how soon its claims are lost.
 _CHECK: Final = 0.25
-# The checks after which a warden without claims ends. Locks that are held for moments only would
-# begin a new thread each time otherwise.
+# The number of checks after which a warden without claims ends. Otherwise, each briefly held lock
+# would start a new thread.
 _EMPTY: Final = 20
 # Between two attempts to remove values.
 _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 # Seconds of search for a value whose creation had no answer, from the first answer to the search. A
-# request that is on its way takes effect within that time, if ever.
+# request on its way takes effect within that time, if ever.
 _SEARCH: Final = 30.0
 
 
@@ -69,21 +69,20 @@ class Claim:
         path: the path below which its value is.
         need: when its turn comes.
         value: the value that others see.
-        forget: is called once at its end: with ``True`` when its value is gone, or with ``False``
-            if its value cannot be removed, and goes with its session.
+        forget: called once at its end: with ``True`` when its value is gone, or with ``False`` if
+            its value cannot be removed, and ends with its session.
 
     Attributes:
         need: when its turn comes.
-        head: what its name begins with.
-        contender: its name and number, or ``None`` until the store has told them.
+        head: the beginning of its name.
+        contender: its name and number, or ``None`` until they are known.
         value: the value that others see.
         stat: the stat of its creation, or ``None`` before. Its revision is the fencing token.
         version: the version of its value, as far as it is known.
         lost: set when it has ended.
-        wake: is called when it has ended, to wake whoever waits for its turn.
-        behind: what wakes those who wait for its end. The lobby's lock guards it.
-        held: whether it holds the path. The warden may still have to notice a loss; ``held_until``
-            knows it at once.
+        wake: called when it has ended, to wake the call that waits for its turn.
+        behind: functions that wake the claims behind it. The lobby's lock guards it.
+        held: whether it holds the path. The warden may notice a loss late; ``held_until`` is exact.
         ended: whether it was released, lost or withdrawn, so that it never holds again.
         sent: whether its value was created, or may have been.
         certain: whether the session of its value is known without a read of the line.
@@ -131,7 +130,7 @@ class Claim:
         """Create its value. Each request has ``timeout`` seconds.
 
         Raises:
-            MetadataStoreError: a request has failed. ``sent`` says whether the value may be there.
+            MetadataStoreError: a request has failed. ``sent`` says whether the value may exist.
         """
         # The value belongs to this session if the session is the same afterwards.
         session = self._store.session.id
@@ -175,26 +174,26 @@ class Claim:
         return until if self.same_session else -math.inf
 
     def held_until(self) -> float:
-        """Return the time before which nobody else can hold the path, or ``-math.inf``."""
+        """Return the time before which no other client can hold the path, or ``-math.inf``."""
         return self.valid_until() if self.held else -math.inf
 
     def over(self, now: float) -> bool:
-        """Say whether it has ended: by the clock if it is held, or with its session."""
+        """Return whether it has ended: by the clock if it is held, or with its session."""
         if self.held:
             return self.held_until() <= now
         return self.ended or not self.same_session
 
     def begin(self) -> bool:
-        """Hold from now on; return whether the session is certain to be there."""
+        """Start to hold the path; return whether the session is certainly alive."""
         certain = self.valid_until() > time.monotonic()
         with self._lock:
             self.held = certain and not self.ended
             return self.held
 
     def end(self) -> bool:
-        """Hold no more; return whether this call has ended it. Any thread may call it.
+        """End the hold; return whether this call has ended it. Any thread may call it.
 
-        Whoever has ended it sees to its value.
+        The caller that has ended it must remove its value.
         """
         with self._lock:
             first, self.ended, self.held = not self.ended, True, False
@@ -205,7 +204,7 @@ class Claim:
         return first
 
     def follow(self) -> None:
-        """End it as soon as somebody deletes its value. This takes a watch, in the background."""
+        """End it as soon as its value is deleted, by a watch in the background."""
         if self._follower is not None:
             return
         assert self.stat is not None
@@ -238,7 +237,7 @@ class Claim:
         self._forget(self, True)
 
     def lose(self) -> None:
-        """End it, and remove its value in the background: nobody must wait for it."""
+        """End it, and remove its value in the background, so that no caller waits."""
         if not self.end():
             return
         if self.sent:
@@ -273,7 +272,7 @@ class Claim:
         except MetadataStoreError as error:
             log.info("a value stays until its session ends", path=self._path, reason=str(error))
         except Exception:
-            # A fault of our own must not keep the values of all other claims.
+            # A bug here must not keep the values of all other claims.
             log.exception("a value could not be removed", path=self._path)
         self._forget(self, gone)
         return True
@@ -281,7 +280,7 @@ class Claim:
     def _remove(self, timeout: float | None) -> bool:
         """Try to remove its value; return whether it is gone for good.
 
-        Without an answer to its creation, its name is not known, and it may come later.
+        Without an answer to its creation, its name is unknown, and it may appear later.
         """
         try:
             contender = self.contender or self._find(timeout)
@@ -291,7 +290,7 @@ class Claim:
             try:
                 self._store.delete(path, timeout=timeout).result()
             except NotEmptyError:
-                # Somebody has put values there, by mistake. They must not block the line.
+                # Another program has put values there by mistake. They must not block the line.
                 log.warning("values below a contender are removed with it", path=path)
                 self._store.delete_recursive(path, timeout=timeout).result()
         except NotFoundError:
@@ -342,7 +341,7 @@ class Claim:
         return True
 
     def _read(self) -> None:
-        """Read its version, after a put without an answer or one of somebody else."""
+        """Read its version, after an unanswered put or a put by another client."""
         found = self._store.get(self.check().path).result()
         if found is None:
             self.vanish()
@@ -350,7 +349,7 @@ class Claim:
         self.version, self.value = found.stat.version, found.value
 
     def check(self) -> Check:
-        """Return the condition that its value is there, at its present version.
+        """Return the condition that its value exists at its current version.
 
         Raises:
             LockLostError: it has ended.
@@ -368,10 +367,10 @@ class Claim:
 
 
 class Warden:
-    """Looks after the claims of one store, on two background tasks.
+    """Guards the claims of one store, on two background tasks.
 
-    One notices when claims are lost by the clock or with the session. The other removes values of
-    claims that have ended, as often as it takes. At the latest, they end with the session.
+    One task detects claims lost by the clock or with the session. The other removes the values of
+    ended claims, and retries until they are gone or the session has ended.
     """
 
     def __init__(self, store: MetadataStore) -> None:
@@ -384,7 +383,7 @@ class Warden:
         store.add_session_listener(self._hear)
 
     def guard(self, claim: Claim) -> None:
-        """Look after a claim, from the creation of its value to its end."""
+        """Guard a claim, from the creation of its value to its end."""
         with self._lock:
             self._claims.add(claim)
             if not self._watching:
@@ -392,7 +391,7 @@ class Warden:
                 self._watching = True
 
     def dismiss(self, claim: Claim) -> None:
-        """Look after a claim no more."""
+        """Stop guarding a claim."""
         with self._lock:
             self._claims.discard(claim)
 
@@ -409,7 +408,7 @@ class Warden:
                 return
             try:
                 spawn("removal", self._remove)
-            except RuntimeError:  # There is no thread left. The next check tries again.
+            except RuntimeError:  # No thread is left. The next check retries.
                 log.exception("values stay for now")
             else:
                 self._removing = True
@@ -431,7 +430,7 @@ class Warden:
         self._end_lost()
 
     def _end_lost(self) -> list[Claim]:
-        """End the claims that hold no more; return those that do, or stand in line."""
+        """End the claims that no longer hold; return those that hold or wait in line."""
         with self._lock:
             claims = list(self._claims)
         now = time.monotonic()

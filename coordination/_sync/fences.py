@@ -1,10 +1,10 @@
 # Made from async_fences.py by `python tools/faces.py`: change that file, and run this command.
-"""The writes that take effect only while a lock is held, and the order in which they are sent.
+"""Fenced writes, which take effect only while a lock is held, and their order.
 
 Each write becomes a transaction: a check of the lock's value, and the write itself. The check names
 a version, which ``update`` of the lock changes. A write that is refused only because of that is
-sent again, in its place: the writes after it, which were refused too, are sent again behind it, and
-new ones wait until then. So the order of the writes of a path stays.
+sent again, in its original position: the refused writes after it are sent again behind it, and new
+ones wait until then. So the writes of a path keep their order.
 
 ::
 
@@ -36,10 +36,9 @@ from ..background import Signal, spawn
 
 __all__ = ["Fence", "Write", "Holder"]
 
-# Seconds between two attempts to send a write for which the queue has no room.
+# Seconds between two attempts to send a write while the queue is full.
 _MOMENT: Final = 0.005
-# Seconds for which a write without a time-out of its own is sent again, if the lock is updated all
-# the time.
+# Seconds for which a write without its own timeout is resent, if the lock is updated continuously.
 _LONGEST: Final = 30.0
 
 
@@ -59,11 +58,11 @@ class Write(Future[Any]):
     """The future of a fenced write.
 
     Attributes:
-        parts: what it writes.
+        parts: its operations.
         single: whether the caller gets the result of the only part, and not a list.
         timeout: seconds until its deadline, or ``None`` for the store's default.
-        sent: whether it was sent, or is about to be. It has not ended then.
-        inner: the future of its transaction, while that is under way.
+        sent: whether it was sent or is about to be, and has not ended.
+        inner: the future of its transaction, while that is running.
         moved: while it waits to be sent again: set when it was sent, or will not be.
         answered: whether ``answer`` is known. The future ends a little later.
         answer: its result, or its error.
@@ -88,7 +87,7 @@ class Write(Future[Any]):
         """Return the seconds that it has if it is sent again; ``None`` for the store's default.
 
         Raises:
-            OperationTimeoutError: none are left.
+            OperationTimeoutError: no time is left.
         """
         longest = _LONGEST if self.timeout is None else self.timeout
         left = self._begun + longest - time.monotonic()
@@ -164,13 +163,13 @@ class Fence:
         self._check = holder.check()  # what writes are sent with
         self.path = self._check.path
         self._lock = threading.Lock()  # guards the following fields, and those of the writes
-        self._version = self._check.expected_version or 0  # the newest that is known
-        self._writes: dict[Write, None] = {}  # that have not ended, in the order of the calls
+        self._version = self._check.expected_version or 0  # the newest known version
+        self._writes: dict[Write, None] = {}  # unfinished writes, in the order of the calls
         self._draining = False  # whether a write had an old version, and what was sent ends first
         self._holding = False  # whether new writes wait, and a resender runs
 
     def submit(self, write: Write, *, patient: bool = False) -> None:
-        """Send a write, or let it wait for its turn.
+        """Send a write, or queue it.
 
         Args:
             write: the write.
@@ -183,7 +182,7 @@ class Fence:
         self.plain.session  # noqa: B018 - it raises in a forked process, whose lock may be held
         present = self._present()
         with self._lock:
-            # While others are under way, a newer version would let this one overtake them.
+            # While others are running, a newer version would let this one overtake them.
             if not self._writes and (present.expected_version or 0) > self._version:
                 self._check, self._version = present, present.expected_version or 0
             self._writes[write] = None
@@ -203,7 +202,7 @@ class Fence:
             raise
 
     def note(self, write: Write, inner: Future[Any]) -> None:
-        """Take in the end of a transaction. Several threads may do so; the first one counts."""
+        """Handle the end of a transaction. Several threads may do so; the first one counts."""
         if inner.cancelled():  # `cancel` does the rest.
             return
         answer, version = self._answer_of(write, inner)
@@ -219,7 +218,7 @@ class Fence:
         self._hold(write)
 
     def forget(self, write: Write, *, waiting: bool = False) -> bool:
-        """Drop a write that has not ended; return whether it was there.
+        """Drop an unfinished write; return whether there was one.
 
         Args:
             write: the write.
@@ -250,7 +249,7 @@ class Fence:
         inner.add_done_callback(write.ended)
 
     def _hold(self, write: Write) -> None:
-        """Let a write wait for its turn to be sent again, and all later ones too."""
+        """Queue a write, and all later ones, to be sent again."""
         with self._lock:
             write.moved = Signal()  # before the next line: see `_wait`
             write.sent, write.inner = False, None
@@ -259,7 +258,7 @@ class Fence:
             spawn(f"fenced writes by {self.path}", self._resend)
 
     def _resend(self) -> None:
-        """Send the writes that wait, until there are none."""
+        """Send the queued writes until there are none."""
         while True:
             with self._lock:
                 sent = [(write, write.inner) for write in self._writes if write.sent]
@@ -280,7 +279,7 @@ class Fence:
                 spawn(f"failed writes by {self.path}", _complete, failed)
 
     def _drain(self, sent: list[tuple[Write, Future[Any] | None]]) -> None:
-        """Wait until what was sent has ended, without the help of done-callbacks."""
+        """Wait until all sent writes have ended, without relying on done-callbacks."""
         for write, inner in sent:
             if inner is None:  # Another thread is about to send it.
                 time.sleep(_MOMENT)
@@ -290,7 +289,7 @@ class Fence:
             self.note(write, inner)
 
     def _sent(self, write: Write) -> bool:
-        """Send a write that has waited; return whether that could be done."""
+        """Send a queued write; return whether that succeeded."""
         while write in self._writes:
             try:
                 self._present()
@@ -308,7 +307,7 @@ class Fence:
         return True  # It was cancelled.
 
     def _answer_of(self, write: Write, inner: Future[Any]) -> tuple[Any, int | None]:
-        """Return what a write ends with, and the present version if it has to be sent again."""
+        """Return the result or error of a write, and the current version if it must be resent."""
         error = inner.exception()
         if error is None:
             results = inner.result()

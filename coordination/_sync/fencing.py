@@ -18,8 +18,8 @@ from .work import Job
 
 __all__ = ["FencedOutcomes", "FencedStore", "fenced"]
 
-# The operations that a bulk call may have under way, and while gets are among them: they bring
-# values of unknown sizes.
+# The limits of running operations in a bulk call: in general, and with gets, whose values have
+# unknown sizes.
 _AHEAD: Final = 1_000
 _GETS_AHEAD: Final = 64
 _END: Final[Any] = object()  # of a source
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 class FencedOutcomes(Iterator[Outcome]):
     """The outcomes of operations that a fenced store executes as they arrive, in the order given.
 
-    Close it to end early: operations that were not sent never are.
+    Close it to end early: unsent operations are then never sent.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class FencedOutcomes(Iterator[Outcome]):
         self._open: deque[tuple[Operation, Future[Any] | MetadataStoreError]] = deque()
         self._ahead = _AHEAD
         self._read = False  # whether the source has ended
-        self._error: Exception | None = None  # with which it has
+        self._error: Exception | None = None  # the error of the source
 
     def __iter__(self) -> Self:
         return self
@@ -136,24 +136,24 @@ class FencedStore:
         path: str,
         value: bytes | bytearray | memoryview,
         expected_version: int | None = None,
+        *,
         ephemeral: bool = False,
         sequential: bool = False,
-        *,
         expected_revision: int | None = None,
         timeout: float | None = None,
     ) -> Future[Stat]:
-        """Set a path's value if the lock is held; otherwise as the store's ``put``.
+        """Set a path's value while the lock is held; see ``put`` of the store.
 
         Raises:
-            LockLostError: the lock is not held any more.
+            LockLostError: the lock is no longer held.
             UnsupportedError: ``sequential`` is set. A transaction cannot contain such a put.
         """
         op = Put(
             path,
             value,
             expected_version,
-            ephemeral,
-            sequential,
+            ephemeral=ephemeral,
+            sequential=sequential,
             expected_revision=expected_revision,
         )
         return self._write(op, timeout)
@@ -166,7 +166,7 @@ class FencedStore:
         expected_revision: int | None = None,
         timeout: float | None = None,
     ) -> Future[None]:
-        """Remove a path's value if the lock is held; otherwise as the store's ``delete``."""
+        """Remove a path's value while the lock is held; see ``delete`` of the store."""
         op = Delete(path, expected_version, expected_revision=expected_revision)
         return self._write(op, timeout)
 
@@ -178,7 +178,7 @@ class FencedStore:
     ) -> Future[list[Stat | None]]:
         """Execute checks, puts and deletes together if the lock is held.
 
-        It is as the store's ``transaction``, with one operation less than the store accepts.
+        Like the store's ``transaction``, with one operation fewer than the store accepts.
         """
         return self._write(Transaction(ops), timeout)
 
@@ -207,8 +207,8 @@ class FencedStore:
     ) -> FencedOutcomes:
         """Execute operations as they arrive, and yield their outcomes, in the order given.
 
-        It has up to 1,000 operations under way, or 64 if there are gets among them. Close the
-        iterator to end early.
+        Up to 1,000 operations run at a time, or 64 if there are gets among them. Close the iterator
+        to end early.
         """
         return FencedOutcomes(self, ops, timeout)
 
@@ -236,12 +236,12 @@ class FencedStore:
 def fenced(store: MetadataStore, lock: Holder) -> FencedStore:
     """Return a store whose writes take effect only while a lock is held, however late they arrive.
 
-    Each write is a transaction with a check of the lock's value, so the server decides. Nothing is
-    written for a holder that was paused, or cut off, after the lock has gone to somebody else.
+    Each write is a transaction with a check of the lock's value, so the server decides. Writes of a
+    holder that was paused or cut off have no effect after another client has got the lock.
 
-    The result belongs to the present hold. After a release, its writes are refused, also if the
-    same object acquires the lock again: a thread that was paused meanwhile must not write under a
-    hold that it does not know of. Call ``fenced`` after each acquisition.
+    The result belongs to the current hold. After a release, its writes are refused, even if the
+        same object acquires the lock again: a thread that was paused in between must not write
+        under a hold that it does not know. Call ``fenced`` after each acquisition.
 
     Args:
         store: the store of the lock, or another one on the same server and prefix.

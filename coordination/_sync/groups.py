@@ -1,5 +1,5 @@
 # Made from async_groups.py by `python tools/faces.py`: change that file, and run this command.
-"""Groups of processes: who is there, and what they say about themselves."""
+"""Groups of processes: their members, and the data of each member."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ __all__ = ["Group", "GroupListener", "GroupCallback", "GroupEvent"]
 log = get_logger("batchkeeper.coordination")
 
 _NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "transactions", "watches")
-# Seconds between two checks of the session. `close` of a store is no event of its session.
-_LOOK: Final = 0.25
-_BACKOFF: Final = Backoff(first=_LOOK, longest=2.0)
+# Seconds between two checks of the session. Closing a store causes no session event.
+_POLL: Final = 0.25
+_BACKOFF: Final = Backoff(first=_POLL, longest=2.0)
 
-#: What has happened to a member.
+#: A change of a member.
 GroupEvent: TypeAlias = Literal["joined", "left", "changed"]
-#: Receives what has happened, and the member: as it is now, or as it was when it left.
+#: Receives the change and the member: its current state, or its state when it left.
 GroupCallback: TypeAlias = Callable[[GroupEvent, Member], object]
 
 
@@ -48,17 +48,17 @@ class GroupListener(Listener[dict[str, Member]]):
     """A listener of a group. Close it to get no more events; it is also a context manager."""
 
     def __init__(self, of: str, callback: GroupCallback, done: Callable[[], None]) -> None:
-        super().__init__(of, callback, most=1)  # A newer view replaces one that waits.
+        super().__init__(of, callback, most=1)  # A newer view replaces a waiting one.
         self._done = done
-        self._known: dict[str, Member] = {}  # what it was told, for whoever calls the callback
+        self._known: dict[str, Member] = {}  # the last reported members
 
     def close(self) -> None:
-        """End the listener. Anybody may call it, also its own callback; twice does no harm."""
+        """End the listener. Any thread or its own callback may call it, even twice."""
         super().close()
         self._done()
 
     def _calls(self, members: dict[str, Member]) -> Iterator[tuple[GroupEvent, Member]]:
-        """Yield the difference to what was told before. Those who left come first."""
+        """Yield the difference to the last reported state. Members that left come first."""
         known, self._known = self._known, members
         for name, old in known.items():
             if name not in members or members[name].incarnation != old.incarnation:
@@ -72,17 +72,17 @@ class GroupListener(Listener[dict[str, Member]]):
 
 
 class Group:
-    """The members of a group, each with a name of its own, some data, and an incarnation.
+    """The members of a group, each with a unique name, some data, and an incarnation.
 
-    A member is there while the session of its store lives: after a crash or a pause that is longer,
-    it is gone. The group does not say which members work; it says whose sessions live.
+    A member exists while the session of its store is alive: after a crash or a longer pause, it is
+        gone. The group does not show which members work, only whose sessions are alive.
 
     Args:
         store: the store, with ``"ephemerals"``, ``"transactions"`` and ``"watches"``.
         path: the path of the group. Values below it are its members; put nothing else there.
-        leaf: one part of a path. With it, members are at ``PATH/NAME/LEAF`` instead of
-            ``PATH/NAME``, and all other paths ``PATH/NAME/...``, and ``PATH/NAME`` itself, may hold
-            whatever you like. All users of the group must have the same.
+        leaf: a path component. With it, members are at ``PATH/NAME/LEAF`` instead of ``PATH/NAME``.
+            You may then use all other paths ``PATH/NAME/...`` and ``PATH/NAME`` itself freely. All
+            users of the group must use the same leaf.
 
     Raises:
         InvalidPathError: the path, or the leaf, is not valid.
@@ -107,22 +107,22 @@ class Group:
         self._wake = Signal()
 
     def join(self, name: str, data: bytes = b"", timeout: float | None = None) -> Membership:
-        """Become a member of the group, and remain one until ``leave``.
+        """Become a member of the group until ``leave``.
 
-        If another member has the name, such as this process before its restart, the call waits for
-        its end. An outage during the wait is waited out.
+        If another member has the name, for example this process before its restart, the call waits
+        for the end of that member. It also waits out outages.
 
         Args:
-            name: one part of a path, which begins with no dot unless the group has a leaf.
+            name: a path component, which must not start with a dot unless the group has a leaf.
             data: what the others see, such as an address.
-            timeout: seconds to wait; for ever by default. If no server answers, the call may take
+            timeout: seconds to wait; unlimited by default. If no server answers, the call may take
                 up to two seconds longer.
 
         Raises:
-            LockBusyError: another member had the name until the end of ``timeout``. The error has
-                its data as ``value``.
+            LockBusyError: another member had the name for the whole ``timeout``. The error has its
+                data as ``value``.
             InvalidPathError: the name is not valid.
-            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+            MetadataStoreError: a request has failed permanently, or for the whole ``timeout``.
         """
         deadline = Deadline(timeout)
         check_path(member_path(self.path, check_name(name, self._leaf), self._leaf))
@@ -141,19 +141,19 @@ class Group:
         return membership
 
     def members(self) -> dict[str, Member]:
-        """Read the present members, by name."""
+        """Read the current members, by name."""
         return {name: card.member for name, card in self._read().items()}
 
     def add_listener(self, callback: GroupCallback) -> GroupListener:
-        """Call a function for each member that is there, and for each change from then on.
+        """Call a function for each current member, and for each later change.
 
-        It receives ``"joined"``, ``"left"`` or ``"changed"``, and the member. Changes that follow
-        each other quickly may be one: a member that came and went may not be told. After an outage,
-        or where the store cannot give all events, the difference is told.
+        It receives ``"joined"``, ``"left"`` or ``"changed"``, and the member. Changes in quick
+            succession can be merged: a member that joins and leaves at once may cause no event.
+            After an outage, or where the store cannot report all events, it gets the difference.
 
-        Each listener has a task (for threads: a thread) of its own while there is something to
-        tell. So it may block, wait, and call this object: it delays nothing but its own later
-        events. An exception in it is logged. Close the result to end the listener.
+        Each listener has its own task (for threads: its own thread) while events are pending. So it
+        may block, wait, and call this object, and delays only its own later events. Its exceptions
+        are logged. Close the result to end the listener.
 
         Raises:
             InvalidSettingError: the callback is not a function, or for threads a coroutine
@@ -209,7 +209,7 @@ class Group:
             rounds = rounds + 1 if out else 0
             for membership in out:
                 self._rejoin(membership)
-            time.sleep(_BACKOFF.pause(rounds) if rounds else _LOOK)
+            time.sleep(_BACKOFF.pause(rounds) if rounds else _POLL)
 
     def _rejoin(self, membership: Membership) -> None:
         try:
@@ -223,7 +223,7 @@ class Group:
     # --- the view of the listeners
 
     def _listen_no_more(self) -> None:
-        """Follow no more if all listeners are closed."""
+        """Stop following if all listeners are closed."""
         try:
             self._store.session  # noqa: B018 - it raises in a forked process
         except StoreClosedError:
@@ -246,7 +246,7 @@ class Group:
             self._mark(name)
 
     def _mark(self, name: str | None) -> None:
-        """Let the view of the listeners read a name, or all of them."""
+        """Make the view of the listeners read a name, or all names."""
         with self._lock:
             if name is None:
                 self._all_changed = True
@@ -265,7 +265,7 @@ class Group:
         self._wake.set()
 
     def _notify_listeners(self, follower: Follower) -> None:
-        """Read what has changed, and tell it, until the follower ends."""
+        """Read and report changes until the follower ends."""
         cards: dict[str, Card] = {}
         failures = 0
         while True:
@@ -297,7 +297,7 @@ class Group:
                 listener.notify(members)
 
     def _updated(self, cards: dict[str, Card], names: set[str]) -> dict[str, Card]:
-        """Return cards, of which some names are read again, in one batch."""
+        """Return the cards after reading some names again, in one batch."""
         ops = [Get(member_path(self.path, name, self._leaf)) for name in names]
         updated = dict(cards)
         for name, outcome in zip(names, self._store.apply(ops), strict=True):

@@ -1,5 +1,5 @@
 # Made from async_holds.py by `python tools/faces.py`: change that file, and run this command.
-"""What locks, semaphores and elections have in common: at most one claim at a time."""
+"""The common base of locks, semaphores and elections: at most one claim at a time."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Hold"]
 
 
 class Hold:
-    """A place in the line for one path, and what it says of its claim while that is held."""
+    """A place in the line for one path, with the state of its claim."""
 
     def __init__(self, store: MetadataStore, path: str, value: bytes) -> None:
         self._store = store
         self._lobby = lobby(store, path)
         self._lock = threading.Lock()  # guards the changes of all other fields
         self._value = check_value(value)
-        self._claim: Claim | None = None  # that holds, or has held last
+        self._claim: Claim | None = None  # the current or last holder
 
     @property
     def path(self) -> str:
@@ -33,15 +33,15 @@ class Hold:
 
     @property
     def value(self) -> bytes:
-        """The value that others see while this object holds the path, or waits for it."""
+        """The value that other clients see while this object holds the path, or waits for it."""
         return self._value
 
     @property
     def lost(self) -> Signal:
-        """An event that is set when this hold, or this term of leadership, is over.
+        """An event that is set when this hold or term of leadership is over.
 
-        It belongs to the present one, and is set at once if there is none. It is also set by
-        ``release`` or ``resign``.
+        It belongs to the current hold or term, and is already set if there is none. ``release`` and
+        ``resign`` also set it.
         """
         claim = self._claim
         if claim is not None:
@@ -68,7 +68,7 @@ class Hold:
         return claim.stat.revision
 
     def held_until(self) -> float:
-        """Return the time before which nobody else can hold the path, or lead.
+        """Return the time before which no other client can hold the path, or lead.
 
         It is a value of ``time.monotonic()``, which grows with each keep-alive of the session:
         ``math.inf`` on stores without a server, ``-math.inf`` if this object does not hold it.
@@ -79,8 +79,8 @@ class Hold:
     def check(self) -> Check:
         """Return the condition that this object holds the path, or leads, for a transaction.
 
-        It names the claim and the present version of its value, which changes with ``update``. A
-        transaction with it is refused if the hold or the term has ended meanwhile.
+        It names the claim and the current version of its value, which changes with ``update``. A
+        transaction with it is refused if the hold or the term has ended in the meantime.
 
         Raises:
             LockLostError: this object does not hold the path.

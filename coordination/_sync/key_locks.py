@@ -13,7 +13,7 @@ __all__ = ["KeyLocks"]
 
 
 class _Line:
-    """Who waits for one key, and who has it."""
+    """The owner of one key, and the callers that wait for it."""
 
     __slots__ = ("owner", "waiting")
 
@@ -23,7 +23,7 @@ class _Line:
 
 
 class KeyLocks:
-    """Locks by key. It keeps nothing for keys that nobody has locked."""
+    """Locks by key. Unlocked keys take no memory."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the following field

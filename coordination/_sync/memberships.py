@@ -48,9 +48,9 @@ class Incarnation:
     """One incarnation of a membership.
 
     Attributes:
-        id: tells its value from all others.
+        id: distinguishes its value from all others.
         sent: whether its value was created, or may have been.
-        stat: the newest stat of its value that is known, or ``None`` until it is known to be there.
+        stat: the newest known stat of its value, or ``None`` until it is known to exist.
         session: the session in which it was created.
         number: see the field ``incarnation`` of ``Member``.
         lost: set when it has ended.
@@ -68,9 +68,9 @@ class Incarnation:
 class Membership:
     """A membership in a group. ``Group.join`` returns it; leave it, or use it in a ``with`` block.
 
-    After the loss of the session, it joins again by itself, with the newest data and a new
-    incarnation, until it is left or the store is closed. If somebody else has taken the name by
-    then, it waits for it.
+    After the loss of the session, it rejoins automatically, with the newest data and a new
+    incarnation, until ``leave`` or the end of the store. If another process has taken the name by
+    then, it waits for the name.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class Membership:
         self._group = group
         self._forget = forget
         self._exact = "expected_revisions" in store.capabilities
-        self._gate = Gate()  # Whoever reads or changes the value has passed it.
+        self._gate = Gate()  # Held while the value is read or changed.
         self._data = check_value(data)
-        self._current = Incarnation()  # the present one, or the last one
-        self._next = self._current  # the newest one, which may not be there yet
+        self._current = Incarnation()  # the current or last one
+        self._next = self._current  # the newest one, which may not exist yet
         self._rival: Member | None = None
         self._left = False
         self.name = name
@@ -97,34 +97,34 @@ class Membership:
 
     @property
     def data(self) -> bytes:
-        """The data that others see, or will see when it has joined again."""
+        """The data that others see, or will see when the membership has rejoined."""
         return self._data
 
     @property
     def incarnation(self) -> int:
-        """A number that is greater each time that the name joins, here or anywhere else."""
+        """A number that grows each time the name joins, from any process."""
         return self._current.number
 
     @property
     def joined(self) -> bool:
-        """Whether the value is there, as far as this process knows."""
+        """Whether the value exists, as far as this process knows."""
         incarnation = self._current
         return incarnation.session is not None and not incarnation.lost.is_set()
 
     @property
     def lost(self) -> Signal:
-        """An event that is set when the present incarnation has ended.
+        """An event that is set when the current incarnation has ended.
 
-        The session has ended, the store was closed, this process has left, or it has learned that
-        somebody has deleted the value. Once the membership has joined again, this is a new event.
+        That is so when the session has ended, the store was closed, this process has left, or it
+        has learned that the value was deleted. When the membership rejoins, it gets a new event.
         """
         return self._current.lost
 
     def held_until(self) -> float:
-        """Return the time before which the session cannot have ended, and so nobody has the name.
+        """Return the time before which the session cannot have ended, so no one else has the name.
 
-        It is a value of ``time.monotonic()``: ``math.inf`` on stores without a server, and
-        ``-math.inf`` if this process is no member now.
+        The time is a value of ``time.monotonic()``: ``math.inf`` on stores without a server, and
+        ``-math.inf`` if this process is not a member.
         """
         incarnation = self._current
         if incarnation.session is None or incarnation.lost.is_set():
@@ -141,8 +141,8 @@ class Membership:
     def update(self, data: bytes) -> None:
         """Change the data that others see.
 
-        If the session is lost meanwhile, the call returns, and the data is there when the
-        membership has joined again.
+        If the session is lost in the meantime, the call returns, and the data takes effect when the
+        membership has rejoined.
 
         Raises:
             LockLostError: this process has left.
@@ -166,10 +166,10 @@ class Membership:
             self._gate.leave()
 
     def leave(self) -> None:
-        """Leave the group. Leaving twice does no harm.
+        """Leave the group. Leaving twice is harmless.
 
-        If no server answers, the value is removed in the background, at the latest by the end of
-        the session.
+        If no server answers, the value is removed in the background, or with the end of the
+        session.
 
         Raises:
             MetadataStoreError: the value cannot be removed, for example for lack of permission.
@@ -177,7 +177,7 @@ class Membership:
         if self._left:
             return
         self._store.session  # noqa: B018 - it raises in a forked process
-        self._left = True  # An attempt to join that goes on is the last one.
+        self._left = True  # A running attempt to join is the last one.
         try:
             self._gate.enter()
         except BaseException:
@@ -208,11 +208,11 @@ class Membership:
             raise
 
     def attempt(self, timeout: float | None = None) -> bool:
-        """Try once to create the value; return whether it is there. ``_rival`` has the name else.
+        """Try once to create the value; return whether it exists. If not, ``_rival`` has the name.
 
         Raises:
-            MetadataStoreError: a request has failed. The value may be there nevertheless, and the
-                next attempt finds it.
+            MetadataStoreError: a request has failed. The value may still exist, and the next
+                attempt finds it.
         """
         self._gate.enter()
         try:
@@ -229,7 +229,7 @@ class Membership:
             self._gate.leave()
 
     def check_session(self) -> bool:
-        """End the incarnation if its session has ended; return whether it is time to join again."""
+        """End the incarnation if its session has ended; return whether it is time to rejoin."""
         incarnation = self._current
         try:
             same = incarnation.session is None or self._store.session.id == incarnation.session
@@ -240,7 +240,7 @@ class Membership:
         return not self.joined and not self._left
 
     def verify(self, id_found: str | None) -> None:
-        """Read the value if others have read another one, and end if it is not there."""
+        """Read the value if others have read another one, and end if it is missing."""
         if not self.joined or id_found == self._current.id:
             return
         self._gate.enter()
@@ -256,7 +256,7 @@ class Membership:
         self._forget(self)
         self._current.lost.set()
         incarnation = self._next
-        incarnation.lost.set()  # An attempt to join that goes on must not change that.
+        incarnation.lost.set()  # A running attempt to join must not change that.
         if incarnation.sent:
             spawn(f"removal of {self.path}", self._keep_removing, incarnation)
 
@@ -281,7 +281,7 @@ class Membership:
             attempts += 1
 
     def _wait_for_end(self, deadline: Deadline) -> bool:
-        """Wait until nobody has the name; return whether that has come in time."""
+        """Wait until the name is free; return whether it is in time."""
         with self._store.watch(self.path, timeout=_seconds(deadline)) as watch:
             found = self._store.get(self.path, timeout=_seconds(deadline)).result()
             while found is not None:
@@ -322,13 +322,13 @@ class Membership:
         stat = stats[0]
         assert stat is not None
         if session is None:
-            # The transaction has begun the session. That may have ended again.
+            # The transaction has started the session, which may have ended again.
             return self._taken_over(incarnation, timeout)
         incarnation.stat, incarnation.number, incarnation.session = stat, stat.revision, session
         return True
 
     def _taken_over(self, incarnation: Incarnation, timeout: float | None) -> bool:
-        """Return whether the value is that of the incarnation; make sure that it has our data."""
+        """Return whether the value belongs to the incarnation; make sure that it has the data."""
         if not self._find(incarnation, timeout):
             return False
         if self._rival is None or self._rival.data != self._data:
@@ -338,7 +338,7 @@ class Membership:
     def _find(
         self, incarnation: Incarnation, timeout: float | None = None, *, newest: bool = False
     ) -> bool:
-        """Read the value; return whether it is that of the incarnation, in the present session."""
+        """Read the value; return whether it belongs to the incarnation, in the current session."""
         session = self._store.session.id
         if newest:
             self._store.sync(timeout)
@@ -348,7 +348,7 @@ class Membership:
         if found is None or card is None or card.id != incarnation.id:
             return False
         if not found.stat.owned or self._store.session.id != session:
-            incarnation.lost.set()  # It goes with an earlier session.
+            incarnation.lost.set()  # It ends with an earlier session.
             return False
         incarnation.stat, incarnation.number, incarnation.session = (
             found.stat,
@@ -358,14 +358,14 @@ class Membership:
         return True
 
     def _replace(self, incarnation: Incarnation) -> None:
-        """Put the data over the value. If that is not there any more, the incarnation ends."""
+        """Update the value with the data. If the value is gone, the incarnation ends."""
         there = self._exact or self._find(incarnation, newest=True)
         while there:
             value = encode(incarnation.id, incarnation.number, self._data)
             try:
                 stats = self._store.transaction(self._write(incarnation, value)).result()
             except TransactionRefusedError as refused:
-                # Somebody, or an update without an answer, may have changed it.
+                # Another client, or an unanswered update, may have changed it.
                 there = refused.index == 0 and self._find(incarnation)
             else:
                 incarnation.stat = stats[0]
@@ -390,13 +390,13 @@ class Membership:
         return guard_path(self._group, incarnation.id)
 
     def _clear(self, incarnation: Incarnation) -> None:
-        """Remove the second value of an incarnation whose first somebody else has removed."""
+        """Remove the second value of an incarnation whose first was removed by another client."""
         if incarnation.stat is not None and not self._exact:
             with suppress(NotFoundError):
                 self._store.delete(self._guard(incarnation)).result()
 
     def _give_up(self) -> None:
-        """End the incarnation, and remove its value, in the background if need be."""
+        """End the incarnation, and remove its value, in the background if necessary."""
         self._forget(self)
         self._current.lost.set()
         incarnation = self._next
@@ -427,7 +427,7 @@ class Membership:
                 found = self._store.get(self.path).result()
                 if not self._is_of(incarnation, found):
                     if incarnation.stat is None:
-                        return False  # Its creation had no answer, and may still come.
+                        return False  # Its creation had no answer, and may still take effect.
                     self._clear(incarnation)
                     return True
             while True:
@@ -439,14 +439,14 @@ class Membership:
                         continue  # It was updated meanwhile.
                 return True
         except StoreClosedError:
-            return True  # It goes with the session.
+            return True  # It ends with the session.
         except MetadataStoreError as error:
             if not passes(error):
                 raise
             return False
 
     def _is_of(self, incarnation: Incarnation, found: GetResult | None) -> bool:
-        """Return whether a value is that of an incarnation, and note its stat then."""
+        """Return whether a value belongs to an incarnation; if so, note its stat."""
         if found is None or decode(self.name, found.value, found.stat).id != incarnation.id:
             return False
         incarnation.stat = found.stat
@@ -454,5 +454,5 @@ class Membership:
 
 
 def _seconds(deadline: Deadline) -> float | None:
-    """Return the time-out of a request. Also a call that must not wait ends soon in an outage."""
+    """Return the timeout of a request. Even a call that must not wait ends soon in an outage."""
     return None if deadline.left() is None else deadline.for_request() or _REQUEST

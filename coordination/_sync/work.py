@@ -1,5 +1,5 @@
 # Made from async_work.py by `python tools/faces.py`: change that file, and run this command.
-"""A queue of jobs, each of which one worker at a time has."""
+"""A queue of jobs, where each job belongs to one worker at a time."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ __all__ = ["Job", "WorkQueue"]
 log = get_logger("batchkeeper.coordination")
 
 _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
-# Seconds for which a queue from which nobody claims goes on watching.
+# Seconds for which a queue continues to watch after the last claim.
 _LINGER: Final = 5.0
-# Seconds in which a `claim(timeout=0)` may look at the queue if its view is not current.
-_FIRST_LOOK: Final = 10.0
+# Seconds for a `claim(timeout=0)` to read the queue if its view is not current.
+_FIRST_READ: Final = 10.0
 
 
 class WorkQueue:
-    """A queue of jobs that survive restarts. Workers claim them, one worker a job at a time.
+    """A queue of jobs that survive restarts. One worker at a time can claim a job.
 
-    Jobs come in the order of their priorities, and jobs of one priority in the order of their
-    arrival at the store. A claim belongs to the session of the worker's store: when the session
-    ends, the next worker gets the job. So each job is done at least once; it may be done again if a
-    worker dies, or loses its session, before :meth:`Job.done`. While several workers claim at the
-    same time, they pick among the first few jobs, so that not all try the same.
+    Jobs are ordered by priority, and jobs of the same priority by arrival at the store. A claim
+    belongs to the session of the worker's store: when the session ends, the next worker gets the
+    job. So each job is done at least once; it may be done again if a worker dies, or loses its
+    session, before :meth:`Job.done`. When several workers claim at the same time, they pick among
+    the first few jobs, so that they do not all try the same one.
 
-    Any number of threads or tasks can share one object. It watches the queue while they claim.
+    Any number of threads or tasks can share one object, which watches the queue while they claim.
 
     Args:
         store: the store, with the capabilities ``"ephemerals"``, ``"sequences"``,
@@ -76,7 +76,7 @@ class WorkQueue:
         self._free = Signal()  # replaced when it is set
         self._followed: tuple[Follower, list[MetadataStoreError]] | None = None
         self._claiming = 0  # calls under way
-        self._used = 0.0  # when the last of them has ended
+        self._used = 0.0  # when the last call ended
 
     @property
     def path(self) -> str:
@@ -87,7 +87,7 @@ class WorkQueue:
         """Add a job and return its path.
 
         Args:
-            value: what the worker gets.
+            value: the bytes that the worker gets.
             priority: from 0, which comes first, to 999.
 
         Raises:
@@ -104,8 +104,8 @@ class WorkQueue:
     ) -> list[str]:
         """Add jobs in batches and return their paths.
 
-        That is quicker than single puts, but not atomic, and the jobs of one call have no order
-        among each other.
+        This is faster than single puts, but not atomic, and the jobs of one call are in no
+        particular order.
 
         Raises:
             InvalidSettingError: the priority is out of its range.
@@ -122,7 +122,7 @@ class WorkQueue:
         return paths
 
     def size(self) -> int:
-        """Return the number of jobs that are not done, with those that workers have."""
+        """Return the number of unfinished jobs, including those that workers have."""
         return len([*filter(is_job, self._store.get_children(f"{self._path}/jobs").result())])
 
     def claim(self, timeout: float | None = None) -> Job:
@@ -131,13 +131,13 @@ class WorkQueue:
         Outages are waited out.
 
         Args:
-            timeout: seconds to wait; for ever by default. With 0, the call takes only a job that
-                the queue already knows of. The first call, and one after a broken watch, waits up
-                to 10 seconds for a look at the store.
+            timeout: seconds to wait; unlimited by default. With 0, the call takes only a job that
+                the queue already knows. The first call, and the first one after a broken watch,
+                waits up to 10 seconds for a read of the store.
 
         Raises:
             OperationTimeoutError: no job was free within ``timeout`` seconds.
-            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+            MetadataStoreError: a request has failed permanently, or for the whole ``timeout``.
         """
         deadline = Deadline(timeout)
         self._store.session  # noqa: B018 - it raises in a forked process, where locks may be held
@@ -172,7 +172,7 @@ class WorkQueue:
         failures = 0
         while True:
             follower, ended = self._follow()
-            if not follower.ready.wait(deadline.left() or _FIRST_LOOK):
+            if not follower.ready.wait(deadline.left() or _FIRST_READ):
                 return None
             with self._lock:
                 name, free = self._board.pick(), self._free
@@ -200,7 +200,7 @@ class WorkQueue:
                 failures += 1
 
     def _attempt(self, name: str, timeout: float | None) -> Job | None:
-        """Try to claim a job; return ``None`` if it is gone, or somebody else has it.
+        """Try to claim a job; return ``None`` if it is gone, or another worker has it.
 
         ``timeout`` applies to each request.
         """
@@ -214,14 +214,14 @@ class WorkQueue:
         # The claim belongs to this session if the session is the same afterwards.
         session = self._store.session.id
         try:
-            # The put of the job changes its version, which thereby names this claim and no other.
+            # The put of the job changes its version, so that the version identifies this claim.
             created, _ = self._store.transaction(
                 [Put(claim, token, ABSENT, ephemeral=True), Put(path, found.value, version)],
                 timeout=timeout,
             ).result()
             there = True
             if session is None:
-                # The transaction has begun a session. That one may have ended again.
+                # The transaction has started a session, which may have ended again.
                 session = self._store.session.id
                 shown = self._store.get(claim, timeout=timeout).result()
                 there = shown is not None and shown.value == token and shown.stat.owned
@@ -241,7 +241,7 @@ class WorkQueue:
         return job
 
     def _give_back(self, name: str, token: bytes) -> None:
-        """Remove a claim in the background, if it is there or may come."""
+        """Remove a claim in the background, if it exists or may appear."""
         spawn(f"removal below {self._path}", self._keep_giving_back, name, token)
 
     def _keep_giving_back(self, name: str, token: bytes) -> None:
@@ -249,8 +249,8 @@ class WorkQueue:
         failures = 0
         while True:
             try:
-                # In this order: if somebody else claims the job after the second look, its version
-                # is not that of the first.
+                # In this order: if another worker claims the job after the second read, its version
+                # differs from the first read.
                 job = self._store.get(path).result()
                 found = self._store.get(claim).result()
                 if found is None or found.value != token:
@@ -258,7 +258,7 @@ class WorkQueue:
                 version = ABSENT if job is None else job.stat.version
                 self._store.transaction([Check(path, version), Delete(claim)]).result()
             except TransactionRefusedError:
-                pass  # Something has changed since. Look again.
+                pass  # There was a change. Read again.
             except MetadataStoreError as error:
                 if not passes(error):
                     log.info("a claim stays until its session ends", path=claim, reason=str(error))
@@ -271,9 +271,9 @@ class WorkQueue:
     # --- the view of the queue
 
     def _follow(self) -> tuple[Follower, list[MetadataStoreError]]:
-        """Return the follower that watches the queue, and the error that has ended it, if any.
+        """Return the follower that watches the queue, and the error that ended it, if any.
 
-        It begins if nobody has claimed for long, or after such an error.
+        A new follower starts after a long time without claims, or after such an error.
         """
         with self._lock:
             if self._followed is not None:
@@ -313,7 +313,7 @@ class WorkQueue:
             unused[0].close()
 
     def _change(self, change: Callable[[], bool]) -> None:
-        """Change the board, and wake who waits if a job looks free that did not before."""
+        """Change the board, and wake waiting calls if another job looks free."""
         with self._lock:
             if not change():
                 return
@@ -341,12 +341,12 @@ class WorkQueue:
 class Job:
     """A job that this worker has claimed. :meth:`WorkQueue.claim` returns it.
 
-    In a ``with`` block, it is done at the end of the block, and given back if the block raises.
+    The end of a ``with`` block calls ``done``, or ``release`` if the block raises.
 
     Attributes:
-        path: the path of the job, by which all workers know it.
+        path: the path of the job, the same for all workers.
         value: its value.
-        attempt: how many times it was claimed so far, with this time: 1 for the first worker.
+        attempt: how many times it has been claimed, including this time: 1 for the first worker.
         fencing_token: a number that is greater for each later claim of the job.
     """
 
@@ -365,7 +365,7 @@ class Job:
         self._token = token
         self._session = session
         self._ended = False
-        self._unknown: MetadataStoreError | None = None  # of a request of `done` without an answer
+        self._unknown: MetadataStoreError | None = None  # of an unanswered request of `done`
         self._claim = f"{queue.path}/claims/{name}"
         self.path = f"{queue.path}/jobs/{name}"
         self.value = value
@@ -374,14 +374,15 @@ class Job:
 
     @property
     def held(self) -> bool:
-        """Whether nobody else can have the job, at this moment.
+        """Whether no other worker can have the job at this moment.
 
-        It is ``False`` in an outage that may outlast the session, and true again if it has not.
+        It turns ``False`` when an outage may have outlasted the session, and true again if it has
+        not.
         """
         return self.held_until() > time.monotonic()
 
     def held_until(self) -> float:
-        """Return the time before which nobody else can get the job.
+        """Return the time before which no other worker can get the job.
 
         It is a value of ``time.monotonic()``: ``math.inf`` on stores without a server,
         ``-math.inf`` if the claim has ended.
@@ -398,9 +399,9 @@ class Job:
         return until if same else -math.inf
 
     def check(self) -> Check:
-        """Return the condition that nobody has claimed the job since, for a transaction.
+        """Return the condition, for a transaction, that no other worker has claimed the job since.
 
-        A result that is put in a transaction with it is put by one worker only.
+        A transaction with it takes effect only for the current worker.
         """
         return Check(self.path, self.attempt)
 
@@ -419,7 +420,7 @@ class Job:
         while not self._ended:
             try:
                 store.transaction(
-                    # In this order: with the events in the other one, the job would look free.
+                    # In this order: with the events in reverse order, the job would look free.
                     [Delete(self.path, self.attempt), Delete(self._claim)],
                     timeout=deadline.for_request(),
                 ).result()
@@ -442,7 +443,7 @@ class Job:
         raise self._lost()
 
     def release(self) -> None:
-        """Give the job back, so that the next worker gets it; nothing happens if it has ended.
+        """Give the job back, so that the next worker gets it; do nothing if the claim has ended.
 
         If no server answers, that happens in the background.
         """
@@ -480,9 +481,9 @@ class Job:
         return f"<{type(self).__name__} {self.path!r}{' held' if self.held else ''}>"
 
     def _is_there(self, deadline: Deadline) -> bool:
-        """Say whether somebody has the job, or will have it."""
+        """Return whether a worker has the job, or will have it."""
         store = self._queue._store
-        store.sync(deadline.for_request())  # Another server may not know yet that it is gone.
+        store.sync(deadline.for_request())  # Another server may still show it.
         return store.get(self.path, timeout=deadline.for_request()).result() is not None
 
     def _lost(self) -> LockLostError:

@@ -2,7 +2,7 @@
 
 Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is for threads.
 
-- ``metadata``: what the table returns, and its keys and values
+- ``metadata``: the results, keys and values of the table
 - ``async_listening``: listeners of a ledger
 - ``async_ledgers``: the table of ledgers
 """

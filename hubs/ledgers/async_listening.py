@@ -1,10 +1,10 @@
 # async:
 # `_sync/listening.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""Listeners of a ledger, made of watchers that are called once.
+"""Listeners of a ledger, built on one-shot watchers.
 
-A watcher only says that there is something to read. The listener reads then, which arms its next
-watcher before the read; so whatever changes after the read is heard of.
+A watcher only reports that the ledger has changed. The listener then reads the ledger again. Each
+read arms the next watcher before it reads, so no later change is missed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 
 
 class _State(NamedTuple):
-    """What a read has found."""
+    """The result of a read."""
 
     found: LedgerMetadata | None
 
@@ -61,10 +61,10 @@ class AsyncLedgerListener:
         self._early: EventType | None = None  # a change before that
 
     async def start(self) -> None:
-        """Begin to listen: read the ledger, and report what is found.
+        """Start to listen: read the ledger, and report its state.
 
         Raises:
-            MetadataStoreError: the ledger cannot be watched or read. The listener is closed then.
+            MetadataStoreError: the ledger cannot be watched or read. The listener is then closed.
         """
         try:
             self._queue.notify(await self._read())
@@ -77,9 +77,9 @@ class AsyncLedgerListener:
             self._queue.notify(early)
 
     def close(self) -> None:
-        """End the listener. Anybody may call it, also its own callback; twice does no harm.
+        """End the listener. A running call finishes.
 
-        A call under way goes on.
+        Any thread may call it, including its own callback. Closing twice is harmless.
         """
         self._closing.set()
         self._queue.close()
@@ -92,7 +92,7 @@ class AsyncLedgerListener:
         self.close()
 
     def _hear(self, key: str, event: EventType) -> None:
-        """Note a change. This is the watcher."""
+        """Note a change. This function is the watcher."""
         with self._lock:
             if not self._begun:
                 self._early = event
@@ -111,15 +111,15 @@ class AsyncLedgerListener:
             found = None
         else:
             found = metadata_of(self._id, value)
-        if self._closing.is_set():  # Its close came before the watcher was armed.
+        if self._closing.is_set():  # The listener was closed before the watcher was armed.
             self._disarm()
         return _State(found)
 
     async def _read_again(self) -> _State | None:
-        """Read the ledger after a change, however long that takes.
+        """Read the ledger after a change, retrying until it succeeds.
 
         Returns:
-            what was found; ``None`` if it cannot be read.
+            the result; ``None`` if the ledger cannot be read.
         """
         failures = 0
         while not self._closing.is_set():
@@ -137,7 +137,7 @@ class AsyncLedgerListener:
         return None
 
     async def _call(self, event: _State | EventType) -> None:
-        """Call the callback with a state, or with the one after a change."""
+        """Call the callback with a given state, or with the state after a change."""
         state = event if isinstance(event, _State) else await self._read_again()
         if state is None or self._closing.is_set() or self._tables.closed:
             return

@@ -1,7 +1,7 @@
-"""What a table of ledgers returns, and how it keeps that.
+"""The results of a ledger table, and their stored form.
 
-The key of a ledger is its id in 19 digits, with zeros in front, so that keys sort as ids do. Its
-value has one field, ``metadata``.
+The key of a ledger is its id in 19 digits with leading zeros, so that keys sort like ids. Its value
+has one field, ``metadata``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def key_of(ledger_id: object) -> str:
     """Return the key of a ledger.
 
     Raises:
-        IllegalOperationError: this is no id.
+        IllegalOperationError: the id is invalid.
     """
     if type(ledger_id) is not int or not 0 <= ledger_id <= LAST:
         raise IllegalOperationError(
@@ -69,7 +69,7 @@ def key_of(ledger_id: object) -> str:
 
 
 def is_key(key: str) -> bool:
-    """Say whether a key that is not above that of ``LAST`` is that of a ledger."""
+    """Return whether a key, not above the key of ``LAST``, belongs to a ledger."""
     return _KEY.fullmatch(key) is not None
 
 
@@ -77,7 +77,7 @@ def check_metadata(metadata: object) -> bytes:
     """Return metadata as bytes.
 
     Raises:
-        IllegalOperationError: it is none.
+        IllegalOperationError: the metadata is invalid.
     """
     if not isinstance(metadata, bytes | bytearray | memoryview):
         raise IllegalOperationError(f"metadata must be bytes, not {metadata!r:.80}")
@@ -88,7 +88,7 @@ def metadata_of(ledger_id: int, value: VersionedValue) -> LedgerMetadata:
     """Return the metadata in the value of a ledger.
 
     Raises:
-        ValueDecodeError: there is none.
+        ValueDecodeError: the value has no metadata.
     """
     fields, version = value
     if FIELD not in fields:

@@ -5,9 +5,9 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 - ``data``: the values, and how they are stored
 - ``async_topics``: the managers of topic ownership and of topic persistence info
 - ``async_subscribers``: the manager of subscriptions
-- ``async_marks``: consume marks, kept with few writes
-- ``async_placements``: where the metadata of topics is
-- ``layouts``: the record that says which of these places a region has: pure functions
+- ``async_marks``: consume marks, stored with few writes
+- ``async_placements``: where the metadata of topics is stored
+- ``layouts``: the record that names the layout of a region: pure functions
 - ``async_factory``: the managers of a region
 """
 

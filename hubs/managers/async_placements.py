@@ -1,7 +1,7 @@
 # async:
 # `_sync/placements.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""Where the metadata of topics is: at the paths of a topic, or in tables."""
+"""Where the metadata of topics is stored: at the paths of a topic, or in tables."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["AsyncPlacement", "AsyncPaths", "AsyncTables"]
 
 
 class AsyncPlacement(Protocol):
-    """Gives the tables of owners and of persistence info, and one of subscriptions a topic.
+    """Provides the tables of owners and of persistence info, and one subscription table per topic.
 
-    The keys of the first two are topics, those of the others are subscribers.
+    The keys of the first two tables are topics; the keys of subscription tables are subscribers.
     """
 
     async def owners(self) -> AsyncTable: ...
@@ -39,7 +39,7 @@ class AsyncPaths:
 
     Args:
         store: the store.
-        path: the path below which the metadata is.
+        path: the path below which the metadata is stored.
     """
 
     def __init__(self, store: AsyncMetadataStore, path: str) -> None:

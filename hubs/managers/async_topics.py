@@ -1,7 +1,7 @@
 # async:
 # `_sync/topics.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""Who owns a topic, and which ledgers have its messages."""
+"""The owners of topics, and the ledgers that hold their messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class AsyncTopicValues(Generic[D]):
         field: the name of the field.
         kind: the type of the values.
         missing: the error for a topic without a value.
-        exists: the error for a topic that has one, and must not.
+        exists: the error for a topic that has a value, but must not.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class AsyncTopicValues(Generic[D]):
     ) -> list[Version | MetadataStoreError]:
         """Set the values of many topics in batches, and return the version or the error of each."""
         writes = [*writes]
-        values = {id(value): value for _, value, _ in writes}  # A hub claims topics with one value.
+        values = {id(value): value for _, value, _ in writes}  # Many topics, one value.
         encoded = {at: self._fields(value) for at, value in values.items()}
         puts = [
             (self._table.row(name_text(topic)), encoded[id(value)], check_version(version))
@@ -124,7 +124,7 @@ class AsyncTopicValues(Generic[D]):
     def _named(
         self, ended: Version | MetadataStoreError, topic: str | bytes
     ) -> Version | MetadataStoreError:
-        """Return the error that a key is there, or is not, as one of the topic."""
+        """Return the error of a missing or existing key as an error of the topic."""
         if isinstance(ended, NoKeyError):
             return self._missing(f"topic {topic!r} has no {self._field}", path=ended.path)
         if isinstance(ended, KeyExistsError):
@@ -133,7 +133,7 @@ class AsyncTopicValues(Generic[D]):
 
 
 class AsyncTopicOwnershipManager:
-    """Keeps which hub owns a topic, by compare-and-set.
+    """Stores the hub that owns each topic, by compare-and-set.
 
     Args:
         owners: the table of owners. Its keys are topics.
@@ -147,15 +147,15 @@ class AsyncTopicOwnershipManager:
     async def read_owner_info(
         self, topic: str | bytes, *, certain: bool = True
     ) -> Versioned[HubInfo | None] | None:
-        """Return the owner of a topic with the version; ``None`` if the topic has no owner info.
+        """Return the owner of a topic with its version; ``None`` if the topic has no owner info.
 
         The owner is ``None`` if its data is damaged. A write with that version replaces it.
 
         Args:
             topic: the topic.
-            certain: whether ``None`` holds for all that others have written before. Without it, a
-                ZooKeeper server that lags behind may miss the newest owner, which saves two
-                requests: enough for a write that fails if there is one.
+            certain: whether ``None`` reflects all earlier writes by others. If not, a ZooKeeper
+                server that lags behind may miss the newest owner. That saves two requests, and
+                suffices for a write that fails if there is an owner.
         """
         try:
             found = await self._values.read(topic, certain=certain)
@@ -184,9 +184,9 @@ class AsyncTopicOwnershipManager:
             TopicOwnerInfoExistsError: there is owner info, and the version is ``Version.NEW``.
             NoTopicOwnerInfoError: there is none, and the version is another.
             BadVersionError: it has another version.
-            TransactionRefusedError: an operation beside it was refused.
+            TransactionRefusedError: an operation in ``beside`` was refused.
             DamagedRecordError: its record is damaged, and the version is ``Version.ANY``.
-            IllegalOperationError: an argument is no topic, owner or version.
+            IllegalOperationError: the topic, the owner or the version is invalid.
         """
         return await self._values.write(topic, owner, version, beside)
 
@@ -198,7 +198,7 @@ class AsyncTopicOwnershipManager:
         Returns the new version of each, or its error, in the order given.
 
         Raises:
-            IllegalOperationError: an argument is no topic, owner or version, or a topic occurs
+            IllegalOperationError: a topic, an owner or a version is invalid, or a topic occurs
                 twice. Nothing was sent.
         """
         return await self._values.write_all(writes)
@@ -217,13 +217,13 @@ class AsyncTopicOwnershipManager:
             NoTopicOwnerInfoError: there is none.
             BadVersionError: it has another version.
             DamagedRecordError: its record is damaged, and the version is ``Version.ANY``.
-            TransactionRefusedError: an operation beside it was refused.
+            TransactionRefusedError: an operation in ``beside`` was refused.
         """
         await self._values.delete(topic, version, beside)
 
 
 class AsyncTopicPersistenceManager:
-    """Keeps which ledgers have the messages of a topic.
+    """Stores the ledgers that hold the messages of each topic.
 
     Args:
         persistence: the table of persistence info. Its keys are topics.
@@ -269,9 +269,9 @@ class AsyncTopicPersistenceManager:
             TopicPersistenceInfoExistsError: there is some, and the version is ``Version.NEW``.
             NoTopicPersistenceInfoError: there is none, and the version is another.
             BadVersionError: it has another version.
-            TransactionRefusedError: an operation beside it was refused.
-            DamagedRecordError: its record is damaged, and the version is not that of this error.
-            IllegalOperationError: an argument is no topic, ranges or version.
+            TransactionRefusedError: an operation in ``beside`` was refused.
+            DamagedRecordError: its record is damaged, and the version is not the one in this error.
+            IllegalOperationError: the topic, the ranges or the version is invalid.
         """
         return await self._values.write(topic, ranges, version, beside)
 
@@ -288,7 +288,7 @@ class AsyncTopicPersistenceManager:
         Raises:
             NoTopicPersistenceInfoError: there is none.
             BadVersionError: it has another version.
-            DamagedRecordError: its record is damaged, and the version is not that of this error.
-            TransactionRefusedError: an operation beside it was refused.
+            DamagedRecordError: its record is damaged, and the version is not the one in this error.
+            TransactionRefusedError: an operation in ``beside`` was refused.
         """
         await self._values.delete(topic, version, beside)

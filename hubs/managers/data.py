@@ -1,12 +1,12 @@
-"""What hubs keep about themselves, topics and subscriptions.
+"""The metadata of hubs, topics and subscriptions.
 
 Each value is stored as a JSON object in UTF-8 with the names below (see ``hubs.formats``)::
 
     {"v": 1, "address": "hub-1:4080", "incarnation": 7}
 
-Members that are ``None``, or empty mappings, are left out. Members that this program does not know
-are in ``unknown``, and are written again with the value, so that an older program can change what a
-newer one has written. Numbers of messages are 64 bits wide, without a sign.
+A member is omitted if it is ``None`` or an empty mapping. Members that this program does not know
+are kept in ``unknown`` and written back with the value, so that an older program can change the
+value of a newer one. Message numbers are unsigned 64-bit integers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Versioned(NamedTuple, Generic[T]):
 
 
 class Kind(NamedTuple):
-    """A type of members: what a value must be, and how it looks in JSON.
+    """A type of members: its valid values, and their form in JSON.
 
     It is the metadata of an ``Annotated`` type of a field of :class:`Data`.
     """
@@ -68,7 +68,7 @@ class Kind(NamedTuple):
 
 
 def is_text(value: object) -> bool:
-    """Say whether a value is a text that UTF-8 can encode."""
+    """Return whether a value is a text that UTF-8 can encode."""
     if not isinstance(value, str):
         return False
     try:
@@ -115,7 +115,7 @@ def _list(shown: object) -> list[Any]:
 
 
 def _short(value: object) -> str:
-    """Return a value for an error. An int of thousands of digits has no representation."""
+    """Return a value for an error message. ``repr`` fails for an int of thousands of digits."""
     try:
         return f"{value!r:.80}"
     except ValueError:
@@ -141,10 +141,10 @@ class Data:
 
     Attributes:
         kinds: the types of the members that this program knows.
-        unknown: the members of the object that it does not know.
+        unknown: the members that it does not know.
 
     Raises:
-        IllegalOperationError: an argument is not of the type of its member.
+        IllegalOperationError: an argument does not have the type of its member.
     """
 
     kinds: ClassVar[Mapping[str, Kind]] = {}
@@ -183,17 +183,17 @@ class Data:
         )
 
     def members(self) -> dict[str, Any]:
-        """Return the members of its object."""
+        """Return the members of the JSON object."""
         found = {name: kind.show(getattr(self, name)) for name, kind in self.kinds.items()}
         kept = {name: value for name, value in found.items() if value is not None and value != {}}
         return {**self.unknown, **kept}
 
     @classmethod
     def of(cls, members: object) -> Self:
-        """Return the value of the members of an object.
+        """Return the value with the given members.
 
         Raises:
-            ValueError: they are those of something else.
+            ValueError: the members belong to something else.
         """
         if not isinstance(members, dict):
             raise ValueError(f"not an object: {members!r:.80}")  # noqa: TRY004 - as all others
@@ -211,10 +211,10 @@ class Data:
 
     @classmethod
     def decoded(cls, raw: bytes, where: str) -> Self:
-        """Return the value that was stored as ``raw`` in a place.
+        """Return the value that is stored as ``raw`` in a given place.
 
         Raises:
-            ValueDecodeError: it is something else, or of a later format.
+            ValueDecodeError: ``raw`` is something else, or has a newer format.
         """
         try:
             return cls.of(loaded(raw))
@@ -231,8 +231,8 @@ class HubInfo(Data):
     """A hub.
 
     Attributes:
-        address: where it serves, such as ``"hub-1:4080"``.
-        incarnation: tells a hub from the one that had its address before it.
+        address: its network address, such as ``"hub-1:4080"``.
+        incarnation: distinguishes the hub from earlier hubs with the same address.
     """
 
     address: Annotated[str, _NAME]
@@ -244,10 +244,10 @@ class HubLoad(Data):
     """The load of a hub.
 
     Attributes:
-        topics: the topics that it owns.
+        topics: the number of topics that it owns.
         message_rate: messages per second.
-        connections: the clients that are connected to it.
-        capacity: how much it can bear in comparison with other hubs.
+        connections: the number of connected clients.
+        capacity: its capacity relative to other hubs.
     """
 
     topics: Annotated[int, _NUMBER] = 0
@@ -258,11 +258,11 @@ class HubLoad(Data):
 
 @dataclass(frozen=True, slots=True)
 class MessageSeqId(Data):
-    """The place of a message in its topic.
+    """The position of a message in its topic.
 
     Attributes:
-        local: its number in this region. Later messages of a topic have greater numbers.
-        remote: the newest numbers of other regions that the message came after, by region.
+        local: its number in this region. Numbers grow within a topic.
+        remote: for each other region, the newest number that precedes this message.
     """
 
     local: Annotated[int, _NUMBER]
@@ -280,7 +280,7 @@ class LedgerRange(Data):
     Attributes:
         ledger_id: the ledger.
         end: its last message; ``None`` while the ledger is open.
-        start: its first message; ``None`` for the one after the range before.
+        start: its first message; ``None`` for the message after the previous range.
     """
 
     ledger_id: Annotated[int, _NUMBER]
@@ -305,13 +305,14 @@ class LedgerRanges(Data):
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPreferences(Data):
-    """What a subscriber wants. It changes seldom.
+    """The preferences of a subscriber. They change rarely.
 
     Attributes:
         options: options of the application.
-        message_bound: the most messages that the subscription keeps; ``None`` for no bound.
+        message_bound: the largest number of messages that the subscription keeps; ``None`` for no
+            bound.
         message_filter: the name of a filter.
-        message_window_size: the most messages that are delivered and not consumed yet.
+        message_window_size: the largest number of delivered, unconsumed messages.
     """
 
     options: Annotated[Mapping[str, bytes], _BYTES] = field(default_factory=dict, hash=False)
@@ -322,7 +323,7 @@ class SubscriptionPreferences(Data):
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionState(Data):
-    """How far a subscriber is. It changes often.
+    """The position of a subscriber. It changes often.
 
     Attributes:
         mark: the consume mark: the last message that the subscriber has consumed.
@@ -332,7 +333,7 @@ class SubscriptionState(Data):
 
 
 class SubscriptionData(NamedTuple):
-    """The two parts of a subscription, each ``None`` where it is missing or not meant."""
+    """The two parts of a subscription. A missing or unaffected part is ``None``."""
 
     preferences: SubscriptionPreferences | None = None
     state: SubscriptionState | None = None

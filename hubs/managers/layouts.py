@@ -1,4 +1,4 @@
-"""The record that says where the metadata of a region is: pure functions.
+"""The record that says where the metadata of a region is stored: pure functions.
 
 It is a JSON object (see ``hubs.formats``): ``{"v": 1, "layout": "paths", "version": 1}``.
 """
@@ -13,11 +13,11 @@ from ..formats import dumped, loaded
 
 __all__ = ["Layout", "check_layout", "layout_of", "layout_record"]
 
-#: Where the metadata is: at the paths of each topic, or in tables.
+#: Where metadata is stored: at the paths of each topic, or in tables.
 Layout: TypeAlias = Literal["paths", "tables"]
 
 _LAYOUTS: Final[tuple[Layout, ...]] = get_args(Layout)
-# The version of each of them.
+# The version of each layout.
 _VERSION: Final = 1
 
 
@@ -25,7 +25,7 @@ def check_layout(layout: object) -> Layout:
     """Return a layout.
 
     Raises:
-        InvalidSettingError: it is none.
+        InvalidSettingError: there is no such layout.
     """
     for known in _LAYOUTS:
         if layout == known:
@@ -42,7 +42,7 @@ def layout_of(record: bytes, path: str) -> Layout:
     """Return the layout that the record at a path names.
 
     Raises:
-        LayoutError: it names none that this program knows.
+        LayoutError: this program does not know the layout in the record.
     """
     try:
         members = loaded(record)

@@ -2,25 +2,26 @@
 
 Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is for threads.
 
-- ``messages``: what hubs and their clients exchange
-- ``settings``: how a hub behaves, validated
-- ``shedding``: which topics a hub gives up, and when: pure functions
-- ``async_logs``: what a hub needs of the logs of messages
+- ``errors``: the errors that several modules here raise
+- ``messages``: the messages and answers between hubs and their clients
+- ``settings``: the settings of a hub, validated
+- ``shedding``: which topics a hub releases, and when: pure functions
+- ``async_logs``: the interface of message logs
 - ``file_logs``: logs in files, for examples and tests
 - ``async_owned``: a topic that a hub owns, and its subscribers
 - ``async_served``: the topics that a hub serves, and a lock for each topic
-- ``async_listeners``: the functions that learn which topics a hub gets and loses
-- ``async_holding``: how a hub claims topics, gives them up, loses them and hands them over
-- ``async_lookup``: which hub serves a topic
-- ``async_subscribing``: how subscribers are connected and removed
-- ``async_upkeep``: what a hub does in the background
-- ``async_hub``: the hub: its face, and its parts put together
-- ``async_outages``: how the calls of a client wait while hubs do not answer
-- ``async_client``: publishes and subscribes, whichever hub has the topic
-- ``protocol``: what hubs and their clients say to each other over TCP: pure functions
+- ``async_listeners``: the callbacks for topics that a hub gets and loses
+- ``async_holding``: how a hub claims, releases, loses and hands over topics
+- ``async_lookup``: finds the hub that serves a topic
+- ``async_subscribing``: connects and removes subscribers
+- ``async_upkeep``: the background work of a hub
+- ``async_hub``: the hub: its public face, and the connection of its parts
+- ``async_outages``: how the calls of a client wait while a hub does not answer
+- ``async_client``: a client that follows topics from hub to hub
+- ``protocol``: the protocol between hubs and clients over TCP: pure functions
 - ``async_frames``: frames over TCP, for tasks
 - ``frames``: the same for threads, written by hand
-- ``async_server``: a server that lets clients reach a hub over TCP
+- ``async_server``: a server that makes a hub reachable over TCP
 - ``async_remote``: hubs that clients reach over TCP
 """
 

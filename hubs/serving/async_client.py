@@ -1,7 +1,7 @@
 # async:
 # `_sync/client.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""Publishes and subscribes, whichever hub has the topic, and whatever happens to it."""
+"""A client that publishes and subscribes, and follows topics from hub to hub."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from ..errors import IllegalOperationError, TooManyRedirectsError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
 from .async_outages import AsyncOutages, AsyncSearch
+from .errors import reader_closed
 from .messages import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = ["AsyncConnect", "AsyncDelivery", "AsyncHubConnection", "AsyncReader", "AsyncTopicClient"]
@@ -44,7 +45,7 @@ _BACKOFF: Final = Backoff(first=0.02, longest=1.0)
 _MOST: Final = 100
 # Seconds for which a hub that has not answered is not asked first.
 _AVOIDED: Final = 3.0
-# Seconds in which a reader that is closed tells its last mark.
+# Seconds for a closing reader to send its last consume mark.
 _CLOSING: Final = 5.0
 
 
@@ -55,14 +56,14 @@ class AsyncDelivery(Protocol):
         """Return the next messages."""
 
     async def consumed(self, number: int) -> None:
-        """Say that all messages up to a number are consumed."""
+        """Confirm all messages up to a number."""
 
     async def close(self) -> None:
         """End the connection."""
 
 
 class AsyncHubConnection(Protocol):
-    """What a client needs of a hub: a ``TopicHub`` itself, or whatever carries calls to one.
+    """A hub as a client sees it: a ``TopicHub`` itself, or a connection to one.
 
     A call that cannot reach the hub raises ``OSError``, within a bounded time.
     """
@@ -70,7 +71,7 @@ class AsyncHubConnection(Protocol):
     async def publish(
         self, publisher: str, topic: str | bytes, message: bytes, redirected: bool = False
     ) -> Published | Redirect:
-        """Take a message, or say which hub takes it."""
+        """Accept a message, or redirect to the hub that does."""
 
     async def subscribe(
         self,
@@ -81,12 +82,12 @@ class AsyncHubConnection(Protocol):
         preferences: SubscriptionPreferences | None = None,
         attempt: Attempt | None = None,
     ) -> AsyncDelivery | Redirect:
-        """Connect a subscriber, or say which hub does."""
+        """Connect a subscriber, or redirect to the hub that does."""
 
     async def unsubscribe(
         self, subscriber: str | bytes, topic: str | bytes, redirected: bool = False
     ) -> bool | Redirect:
-        """Remove a subscription, or say which hub does."""
+        """Remove a subscription, or redirect to the hub that does."""
 
 
 #: Returns a connection to the hub at an address. The client calls it for each request.
@@ -98,16 +99,16 @@ _Ask = Callable[[AsyncHubConnection, bool], Awaitable[T | Redirect]]
 class AsyncTopicClient:
     """A client of the hubs of a region. Any number of threads or tasks can share it.
 
-    It asks the hub that had the topic last, or any of ``hubs``, and follows redirects. If a hub
-    does not answer, or has lost the topic, it begins again after a pause, until its time is over.
+    A call asks the hub that last served the topic, or any of ``hubs``, and follows redirects. If a
+    hub does not answer, or has lost the topic, the call starts over after a pause, until its
+    timeout expires.
 
     Args:
         connect: returns a connection to the hub at an address.
-        hubs: the addresses of some hubs to begin with.
+        hubs: the addresses of some hubs to start with.
         timeout: seconds for each call.
-        most_redirects: the most redirects that are followed one after the other. After them, or if
-            a hub would be asked again, the client pauses and begins again: an owner may be
-            changing.
+        most_redirects: the limit of consecutive redirects. At the limit, or in a redirect loop, the
+            client pauses and starts over: the owner may be changing.
 
     Raises:
         InvalidSettingError: an argument is out of its range.
@@ -132,8 +133,8 @@ class AsyncTopicClient:
         self._most = most_redirects
         self._outages = AsyncOutages()
         self._lock = threading.Lock()  # guards the following fields
-        self._known: dict[str, str] = {}  # the hub that had a topic last
-        self._avoided: dict[str, float] = {}  # until when a hub is not asked first
+        self._known: dict[str, str] = {}  # the last known hub of a topic
+        self._avoided: dict[str, float] = {}  # until when other hubs are preferred
 
     async def publish(
         self,
@@ -142,15 +143,15 @@ class AsyncTopicClient:
         message: bytes,
         timeout: float | None = None,
     ) -> Published:
-        """Publish a message, and return its place when it is in the log.
+        """Publish a message, and return its position when it is in the log.
 
-        If an answer is lost, the message is published again, so it may be there twice.
+        If an answer is lost, the message is published again, so the log may have it twice.
 
         Raises:
             AccessDeniedError: an access rule does not allow it.
-            TooManyRedirectsError: the hubs sent the client on and on until the end of its time.
-            OperationTimeoutError: no hub took it in that time. The error's cause says why.
-            MetadataStoreError: a hub has refused it for good.
+            TooManyRedirectsError: the hubs kept redirecting the client until the timeout.
+            OperationTimeoutError: no hub accepted it in time. The error's cause says why.
+            MetadataStoreError: a hub has refused it permanently.
         """
 
         async def ask(hub: AsyncHubConnection, redirected: bool) -> Published | Redirect:
@@ -166,14 +167,14 @@ class AsyncTopicClient:
         preferences: SubscriptionPreferences | None = None,
         timeout: float | None = None,
     ) -> AsyncReader:
-        """Subscribe, and return what reads the messages, across all changes of hubs.
+        """Subscribe, and return a reader, which follows the topic from hub to hub.
 
         With the mode ``"create"``, ``SubscriptionStateExistsError`` can mean that an earlier
-        attempt of the same call has created the subscription, and its answer was lost.
+        attempt of the same call created the subscription, and its answer was lost.
 
         Raises:
-            SubscriptionStateExistsError: the mode is ``"create"``, and it is there.
-            NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
+            SubscriptionStateExistsError: the mode is ``"create"``, and the subscription exists.
+            NoSubscriptionStateError: the mode is ``"attach"``, and there is no subscription.
             MetadataStoreError: as with :meth:`publish`.
         """
         again = partial(self._attach, subscriber, topic, _attempts())
@@ -183,7 +184,7 @@ class AsyncTopicClient:
     async def unsubscribe(
         self, subscriber: str | bytes, topic: str | bytes, timeout: float | None = None
     ) -> bool:
-        """Remove a subscription; return whether it was there.
+        """Remove a subscription; return whether it existed.
 
         Raises:
             MetadataStoreError: as with :meth:`publish`.
@@ -218,7 +219,7 @@ class AsyncTopicClient:
         deadline: Deadline,
         ended: AsyncSignal | None = None,
     ) -> T:
-        """Ask hubs until one answers, or the caller has ended."""
+        """Ask hubs until one answers, or the caller is closed."""
         name = name_text(topic)
         search = AsyncSearch(self._outages, deadline, ended)
         with self._lock:
@@ -250,10 +251,10 @@ class AsyncTopicClient:
             search.end()
 
     async def _follow(self, chain: list[str], ask: _Ask[T]) -> T:
-        """Ask a hub, and follow its redirects; the last of the chain is the hub that answered.
+        """Ask a hub, and follow its redirects; the last hub of the chain has answered.
 
         Raises:
-            TooManyRedirectsError: a hub would be asked twice, or too many were asked.
+            TooManyRedirectsError: there was a redirect loop, or too many redirects.
         """
         while True:
             answer = await ask(await self._connect(chain[-1]), len(chain) > 1)
@@ -266,9 +267,9 @@ class AsyncTopicClient:
             chain.append(address)
 
     def _any(self) -> str:
-        """Return a hub to begin with; one that has not answered lately only if there is no other.
+        """Return a hub to start with, preferably one that has not failed to answer recently.
 
-        A hub that stands still costs each call that asks it the whole time of a request.
+        Each call to an unresponsive hub takes the whole request timeout.
         """
         now = time.monotonic()
         with self._lock:
@@ -288,14 +289,14 @@ class AsyncTopicClient:
 
 
 class AsyncReader:
-    """Reads the messages of a subscription, whichever hub delivers them.
+    """Reads the messages of a subscription, from whichever hub serves its topic.
 
-    When its hub crashes, loses the topic or gives it up, the reader subscribes again by itself, and
-    goes on behind what it has returned already. One task (or thread) takes messages. Close it, or
-    use it as a context manager; the subscription stays.
+    When its hub crashes, loses or releases the topic, the reader resubscribes automatically, and
+    continues after the last message that it returned. One task (or thread) takes messages. Close
+    it, or use it as a context manager; the subscription stays.
 
-    After a restart of the subscriber, messages come again that were not consumed, or whose consume
-    mark was not stored yet.
+    After a restart, the subscriber gets messages again if they were not consumed, or if their
+    consume mark was not stored yet.
     """
 
     def __init__(
@@ -308,7 +309,7 @@ class AsyncReader:
         self._ended = AsyncSignal()  # ends the search for a hub, too
         self._lock = threading.Lock()  # guards the following fields
         self._delivery: AsyncDelivery | None = first
-        self._returned = 0  # the last message that was returned
+        self._returned = 0  # the last message returned
         self._consumed = 0
         self._acknowledged = 0  # the part of it that the hub of the delivery knows
 
@@ -317,16 +318,16 @@ class AsyncReader:
 
         Args:
             most: the most messages to return.
-            timeout: seconds to wait; for ever by default. Outages count as waiting.
+            timeout: seconds to wait; unlimited by default. Outages count as waiting.
 
         Returns:
-            the messages; none if none came in that time.
+            the messages; empty if none arrived in that time.
 
         Raises:
             SubscriberReplacedError: the subscriber has subscribed elsewhere.
             NoSubscriptionStateError: the subscription was removed.
             StoreClosedError: the reader was closed.
-            MetadataStoreError: a hub has refused the subscriber for good.
+            MetadataStoreError: a hub has refused the subscriber permanently.
         """
         deadline = Deadline(timeout)
         while True:
@@ -337,7 +338,7 @@ class AsyncReader:
             except (MetadataStoreError, OSError) as error:
                 self._drop()
                 if self._ended.is_set():
-                    raise StoreClosedError("the reader was closed") from error
+                    raise reader_closed() from error
                 if not passing(error):
                     raise
                 if not deadline.passed:
@@ -345,7 +346,7 @@ class AsyncReader:
                     self._attempts += 1
                 messages = []
             with self._lock:
-                # After another subscription, some may come again.
+                # After resubscribing, some may come again.
                 fresh = [message for message in messages if message.number > self._returned]
                 if fresh:
                     self._returned = fresh[-1].number
@@ -353,13 +354,13 @@ class AsyncReader:
                 return fresh
 
     async def consumed(self, number: int) -> None:
-        """Say that all messages up to a number are consumed, so they need not come again.
+        """Confirm all messages up to a number, so that they need not be delivered again.
 
-        If the hub cannot be reached, it is told when the reader takes messages again, or is closed.
+        If the hub cannot be reached, the mark is sent with the next ``take``, or on ``close``.
 
         Raises:
-            IllegalOperationError: there is no message with this number. If no hub can be reached
-                now, the next call of :meth:`take` raises it.
+            IllegalOperationError: there is no message with this number. If no hub can be reached,
+                the next call of :meth:`take` raises it.
             MetadataStoreError: the mark cannot be stored.
         """
         if type(number) is not int or number < 0:
@@ -376,13 +377,13 @@ class AsyncReader:
                 raise
 
     async def close(self, timeout: float = _CLOSING) -> None:
-        """End the reader. The subscription stays. Closing twice does no harm.
+        """End the reader. The subscription stays. Closing twice is harmless.
 
-        If a hub could not be told the last consume mark, a hub is told now.
+        Sends the last consume mark, if it could not be sent earlier.
 
         Args:
-            timeout: seconds that this may take. After them, it is logged that messages will come
-                again although they were consumed.
+            timeout: seconds to try. After that, a log message says that consumed messages will be
+                delivered again.
         """
         with self._lock:
             closed = self._ended.is_set()
@@ -423,7 +424,7 @@ class AsyncReader:
                 self._check_open()
         with self._lock:
             consumed = self._consumed if self._consumed > self._acknowledged else None
-        if consumed is not None:  # No answer has said that the hub knows it.
+        if consumed is not None:  # The hub has not confirmed the mark.
             await self._send_consumed(delivery, consumed)
         return delivery
 
@@ -432,7 +433,7 @@ class AsyncReader:
         try:
             await delivery.consumed(number)
         except IllegalOperationError:
-            with self._lock:  # Otherwise, each later connection would fail because of it.
+            with self._lock:  # Otherwise, it would fail each later connection.
                 if self._consumed == number:
                     self._consumed = self._acknowledged
             raise
@@ -442,7 +443,7 @@ class AsyncReader:
 
     def _check_open(self) -> None:
         if self._ended.is_set():
-            raise StoreClosedError("the reader was closed")
+            raise reader_closed()
 
     def _drop(self) -> None:
         with self._lock:
@@ -456,7 +457,7 @@ def _attempts() -> Iterator[Attempt]:
 
 
 def _give_up(name: str, failure: MetadataStoreError | OSError) -> NoReturn:
-    """Raise the error of a call whose time is over."""
+    """Raise the error of a call that has timed out."""
     if isinstance(failure, TooManyRedirectsError):
         raise failure
     why = f"no hub could serve topic {name!r:.200} in time: {failure}"
@@ -464,7 +465,7 @@ def _give_up(name: str, failure: MetadataStoreError | OSError) -> NoReturn:
 
 
 def passing(error: MetadataStoreError | OSError) -> bool:
-    """Say whether another attempt, or another hub, may succeed."""
+    """Return whether another attempt, or another hub, may succeed."""
     if not isinstance(error, MetadataStoreError):
         return True
     return passes(error) or isinstance(error, SessionLostError | StoreClosedError)

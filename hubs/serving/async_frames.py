@@ -1,7 +1,7 @@
 """Frames over TCP, for tasks; ``frames.py`` does the same for threads.
 
 Both are written by hand, because sockets and streams differ in more than ``async`` and ``await``.
-They know where a frame begins and ends, and nothing of what it says.
+They find the boundaries of frames, and know nothing of the contents.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 
+from .errors import bad_address
 from .frames import WRITE_TIMEOUT, address_of, place, prepare
 from .protocol import HEAD, length_in
 
@@ -39,7 +40,7 @@ class AsyncFrames:
         """Return the next frame, without its length.
 
         Raises:
-            ConnectionError: there is none any more, or it is too long.
+            ConnectionError: there are no more frames, or the frame is too long.
             OSError: the connection has failed.
         """
         try:
@@ -49,14 +50,14 @@ class AsyncFrames:
             raise ConnectionResetError("the connection was closed") from error
 
     async def write(self, frame: bytes) -> None:
-        """Send a frame, with its length. If that fails, the connection is at its end.
+        """Send a frame, with its length. A failure ends the connection.
 
         Raises:
             OSError: it cannot be sent in time.
         """
         if self._writer.is_closing():
             raise ConnectionResetError("the connection was closed")
-        # All of it is in the buffer at once, so a cancelled call leaves no half of a frame.
+        # The whole frame is buffered at once, so a cancelled call never leaves half of a frame.
         self._writer.write(frame)
         try:
             async with asyncio.timeout(self._timeout):
@@ -66,7 +67,7 @@ class AsyncFrames:
             raise TimeoutError("the other side takes no data") from error
 
     def end(self) -> None:
-        """Let :meth:`read` fail when it has returned what has arrived. Frames can be written."""
+        """Make :meth:`read` fail after the frames that have arrived. Writing still works."""
         self._shut(socket.SHUT_RD)
 
     def cut(self) -> None:
@@ -75,14 +76,14 @@ class AsyncFrames:
         self._writer.transport.abort()
 
     def close(self) -> None:
-        """End the connection when all that was written is sent, and free its socket."""
-        # The end of the stream is sent also where a forked child has a copy of the socket.
+        """End the connection after all written frames are sent, and free its socket."""
+        # This ends the stream even if a forked child has a copy of the socket.
         with suppress(OSError, RuntimeError):
             self._writer.write_eof()
         self._writer.close()
 
     def _shut(self, how: int) -> None:
-        # Unlike a close, it ends the connection also where a forked child has a copy of the socket.
+        # Unlike a close, this ends the connection even if a forked child has a copy of the socket.
         with suppress(OSError):
             self._socket.shutdown(how)
 
@@ -95,18 +96,18 @@ async def async_connect(address: str, timeout: float | None) -> AsyncFrames:
         timeout: seconds to connect, and for each write.
 
     Raises:
-        OSError: nobody can be reached there in time.
+        OSError: the address cannot be reached in time.
     """
     seconds = WRITE_TIMEOUT if timeout is None else timeout
     try:
         async with asyncio.timeout(seconds):
             return AsyncFrames(*await asyncio.open_connection(*place(address)), seconds)
-    except ValueError as error:  # Of a host that is no name.
-        raise ConnectionAbortedError(f"no address of a hub: {address!r:.200}") from error
+    except ValueError as error:  # The host is not a valid name.
+        raise bad_address(address) from error
 
 
 class AsyncPort:
-    """Where a server listens.
+    """A listening port of a server.
 
     Attributes:
         address: the host and the port.
@@ -117,7 +118,7 @@ class AsyncPort:
         self._server = server
 
     def close(self) -> None:
-        """Listen no more. When it returns, the port is free."""
+        """Stop listening. When this returns, the port is free."""
         self._server.close()
 
 
@@ -125,7 +126,7 @@ async def async_listen(host: str, port: int, accept: Callable[[AsyncFrames], Non
     """Listen on a port, and call a function for each connection.
 
     Raises:
-        OSError: it cannot be listened there.
+        OSError: listening on the port failed.
     """
 
     def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,18 +1,18 @@
 # async:
 # `_sync/holding.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""How a hub gets topics, and how it gives them up, loses them and hands them over.
+"""How a hub claims, releases, loses and hands over topics.
 
-Each of these happens with the lock of the topic (see ``async_served``). What has begun with it ends
-also if the client goes away: otherwise, the hub would keep a topic that it does not serve. The
-rules:
+Each of these happens with the lock of the topic (see ``async_served``). An action that has begun
+with the lock finishes even if the client goes away: otherwise, the hub would keep a topic that it
+does not serve. The rules:
 
-- The hub serves a topic only after its log and the listeners have it.
-- A topic is handed over last: what was taken is in the log then, the marks are stored, and the
-  listeners know. Only then can others claim it.
-- A topic that is lost may be another hub's already, so it only ends here.
-- While no server answers, nothing is asked of the store. What is not released goes with the
-  session, or is released when somebody asks for it.
+- The hub serves a topic only after its log is open and the listeners know about the claim.
+- Handing a topic over is the last step: all accepted messages are in the log, the marks are stored,
+  and the listeners know. Only then can others claim the topic.
+- A lost topic may already belong to another hub, so it only ends here.
+- While no server answers, the hub sends no requests to the store. A topic that is not released ends
+  with the session, or is released when a client asks for it.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ __all__ = ["AsyncHolding"]
 
 log = get_logger("batchkeeper.hubs")
 
-# Topics that are given up at the same time.
+# The number of topics released at the same time.
 _AT_ONCE: Final = 32
 
 
 class AsyncHolding:
-    """Changes which topics a hub holds.
+    """Changes the set of topics that a hub holds.
 
     Args:
         address: the address of the hub.
-        topics: the topics that it serves.
-        listeners: who learns of each change.
+        topics: the topics that the hub serves.
+        listeners: the listeners, called on each change.
         store: the store, whose session says whether a server answers.
         logs: the logs of the messages.
         ownership: the owners of the region's topics.
         registration: the hub's place among the hubs of the region.
         marks: the consume marks.
-        stopped: is set when the hub stops, and claims no more.
+        stopped: set when the hub stops, and makes no more claims.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class AsyncHolding:
     # Whether the hub may serve
 
     def may_serve(self, owner: HubInfo) -> bool:
-        """Say whether nobody else can own the topics of an incarnation of the hub yet."""
-        # In this order: the time of a later session must not count for the one before it.
+        """Return whether no other hub can own the topics of an incarnation of this hub yet."""
+        # In this order: the time of a later session must not count for the previous one.
         until = self._registration.held_until()
         return time.monotonic() < until and self._registration.info == owner
 
@@ -103,10 +103,10 @@ class AsyncHolding:
             )
 
     def is_answered(self) -> bool:
-        """Say whether the store's server answers, as far as is known.
+        """Return whether the store's server answers, as far as is known.
 
-        In an outage, each request would take its whole time-out, and a hub with many topics would
-        not come to an end.
+        During an outage, each request would take its whole timeout, and a hub with many topics
+        would never finish.
         """
         return self._store.session.state in {"new", "connected"}
 
@@ -115,18 +115,18 @@ class AsyncHolding:
     async def claim(
         self, name: str, me: HubInfo, vacancy: Vacancy | None
     ) -> AsyncOwnedTopic | Redirect | None:
-        """Claim a topic, unless somebody else has its lock, or has had it; then return ``None``."""
+        """Claim a topic, or return ``None`` if another call has, or had, its lock."""
 
         async def claim() -> AsyncOwnedTopic | Redirect:
             if self._stopped.is_set():
                 raise TopicLostError(f"hub {self._address!r} stops: ask again")
             claimed = await self._ownership.claim(name, me, vacancy)
             if isinstance(claimed, Claim):
-                if self._registration.draining:  # By now; or it could not release the topic.
+                if self._registration.draining:  # Since then; or it could not release the topic.
                     await self._hand_over(claimed)
                     raise TopicLostError(f"hub {self._address!r} drains: ask again")
                 return await self._begin(claimed)
-            if claimed.address == me.address:  # Of an earlier life, whose session is about to end.
+            if claimed.address == me.address:  # From an earlier session, about to end.
                 why = f"hub {self._address!r} owns topic {name!r:.200} from before its restart"
                 raise TopicLostError(f"{why}: ask again")
             return Redirect(claimed)
@@ -137,7 +137,7 @@ class AsyncHolding:
         return await self._topics.run_locked(name, mine, claim)
 
     async def _begin(self, claim: Claim) -> AsyncOwnedTopic:
-        """Serve a topic that was just claimed, or give it up again."""
+        """Start to serve a topic that was just claimed, or release it again."""
         notified: list[TopicCallback] = []
         try:
             last = await self._logs.begin(claim)
@@ -154,23 +154,23 @@ class AsyncHolding:
     # Giving topics up
 
     async def release(self, name: str) -> bool:
-        """Give a topic up; return whether the hub owned it, and others can claim it now."""
+        """Release a topic; return whether the hub owned it and others can claim it now."""
         found = self._topics.get(name)
         return found is not None and await self._give_up(found)
 
     async def release_each(self, names: Collection[str]) -> None:
-        """Give some topics up, several at the same time."""
+        """Release some topics, several at the same time."""
         await async_each(self.release, names, _AT_ONCE)
 
     async def release_all(self) -> None:
-        """Give all topics up."""
-        await self._topics.all_settled()  # A claim may be under way.
-        # All together: one write for each topic, one after the other, would take too long.
+        """Release all topics."""
+        await self._topics.all_settled()  # A claim may be running.
+        # In parallel: one write after the other would take too long.
         await self._store_marks()
         await async_each(self._give_up, self._topics.all(), _AT_ONCE)
 
     async def _give_up(self, topic: AsyncOwnedTopic) -> bool:
-        """Give a topic up, so that others can claim it; return whether it was owned."""
+        """Release a topic, so that others can claim it; return whether it was owned."""
 
         async def give_up() -> bool:
             if not self._topics.has(topic):
@@ -187,26 +187,26 @@ class AsyncHolding:
     # Losing topics
 
     async def lose_all(self, topics: list[AsyncOwnedTopic]) -> None:
-        """Serve some topics no more, because their session has ended."""
-        for topic in topics:  # Clients must not wait for the requests that follow.
+        """Stop serving some topics, because their session has ended."""
+        for topic in topics:  # Clients must not wait for the following requests.
             topic.end(self._lost(topic, "has lost its session"))
-        await self._store_marks()  # Those of topics that have another owner by now are refused.
+        await self._store_marks()  # Refused for topics that have a new owner.
         await async_each(self._lose, topics, _AT_ONCE)
 
     def lose_later(self, topic: AsyncOwnedTopic) -> TopicLostError:
         """Lose a topic whose epoch has ended; return the error for the caller."""
         error = self._lost(topic, "has lost it")
-        if topic.end(error):  # Many callers may learn it at the same time.
+        if topic.end(error):  # Many callers may get the error at once.
             async_spawn(f"loss of {topic.claim.topic:.80}", self._lose, topic)
         return error
 
     def disconnect_all(self, topics: list[AsyncOwnedTopic]) -> None:
-        """End the connections of all subscribers of some topics, which the hub may have lost."""
+        """Disconnect all subscribers of some topics that the hub may have lost."""
         for topic in topics:
             topic.disconnect_all(self._lost(topic, "may have lost its session"))
 
     async def _lose(self, topic: AsyncOwnedTopic) -> None:
-        """Serve a topic no more, which others may own already."""
+        """Stop serving a topic that others may already own."""
 
         async def lose() -> None:
             if self._topics.has(topic):
@@ -229,7 +229,7 @@ class AsyncHolding:
             log.exception("a log has failed", topic=claim.topic)
 
     async def _store_marks(self, topic: AsyncOwnedTopic | None = None) -> None:
-        """Store the consume marks of a topic, or all, if that is possible."""
+        """Store the consume marks of a topic, or of all topics, if possible."""
         if not self.is_answered():
             return
         try:
@@ -238,7 +238,7 @@ class AsyncHolding:
             log.warning("consume marks are not stored", hub=self._address, reason=str(error))
 
     async def _hand_over(self, claim: Claim) -> bool:
-        """Let others claim a topic. If no server answers, it stays this hub's until it is asked."""
+        """Let others claim a topic. If no server answers, keep it until the next request."""
         if not self.is_answered():
             log.warning("a topic is not released", topic=claim.topic, reason="no server answers")
             return False

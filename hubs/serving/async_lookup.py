@@ -1,11 +1,11 @@
 # async:
 # `_sync/lookup.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""Which hub serves a topic, decided as in Hedwig.
+"""The hub that serves a topic, found as in Hedwig.
 
-The owner of a topic serves it; every other hub redirects the client to the owner. A topic without
-an owner is claimed by the hub that was chosen for it: the client asks that hub with
-``redirected=True``. Whoever loses a claim redirects the client to the winner.
+The owner of a topic serves it; every other hub redirects the client to the owner. If a topic has no
+owner, a hub is chosen for it. The client asks that hub with ``redirected=True``, and the hub claims
+the topic. A hub that loses a claim redirects the client to the winner.
 
 A topic that this hub serves is found without its lock, and without a request to the store. Looking
 for the owner of another topic takes no lock either; only its claim does.
@@ -32,18 +32,18 @@ __all__ = ["AsyncLookup"]
 
 
 class AsyncLookup:
-    """Finds the topic that a client asks for, or the hub that the client is to ask.
+    """Finds the topic that a client asks for, or the hub that the client must ask.
 
     Args:
         address: the address of this hub.
         topics: the topics that it serves.
         holding: claims topics.
-        access: the access rules; they say who may create a topic.
+        access: the access rules, which decide who may create a topic.
         hosts: the hubs of the region.
         ownership: the owners of the region's topics.
         registration: the hub's place among the hubs of the region.
         strategy: how a hub is chosen for a topic without an owner.
-        stopped: is set when the hub stops, and is not to be chosen any more.
+        stopped: set when the hub stops, and must no longer be chosen.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class AsyncLookup:
     async def find(
         self, who: str, topic: str | bytes, redirected: bool
     ) -> AsyncOwnedTopic | Redirect:
-        """Return the topic if this hub serves it, or gets it now; otherwise the hub to ask.
+        """Return the topic if this hub serves or has just claimed it; otherwise, the hub to ask.
 
         Args:
             who: the name of the client.
@@ -80,7 +80,7 @@ class AsyncLookup:
             redirected: whether another hub has sent the client here.
 
         Raises:
-            AccessDeniedError: there is no such topic, and the client may not create it.
+            AccessDeniedError: the topic does not exist, and the client may not create it.
             NoHubError: no hub can take the topic.
             TopicLostError: the hub cannot serve the topic now; ask again.
             MetadataStoreError: a request has failed.
@@ -96,7 +96,7 @@ class AsyncLookup:
                         return Redirect(owner)
                     claimed = await self._holding.claim(name, me, vacancy)
                     if claimed is None:
-                        continue  # Somebody else has the lock. What this call knows is outdated.
+                        continue  # Another call has the lock. The state of this call is outdated.
                     if isinstance(claimed, Redirect):
                         return claimed
                     found = claimed
@@ -109,10 +109,10 @@ class AsyncLookup:
     async def _owner(
         self, me: HubInfo, who: str, topic: str | bytes, redirected: bool
     ) -> tuple[HubInfo, Vacancy | None]:
-        """Return the hub that owns a topic, or is to own it, and what its claim starts from.
+        """Return the hub that owns a topic or should own it, and the vacancy that it would claim.
 
-        Any number of calls do that at once. If this hub is the owner, it does not know of it: an
-        answer was lost, or it could not release the topic.
+        Any number of calls do this at once. If the result is this hub, the hub does not know of its
+            claim: an answer was lost, or it could not release the topic.
         """
         if not self._holding.may_serve(me):
             raise TopicLostError(f"the session of hub {self._address!r} may have ended")
@@ -132,7 +132,7 @@ class AsyncLookup:
     def _choose(self, me: HubInfo, hubs: dict[str, Hub], redirected: bool) -> HubInfo:
         """Return the hub that gets a topic without an owner.
 
-        A hub to which a client was redirected takes the topic, if it takes any at all.
+        A hub to which a client was redirected takes the topic, if it takes topics at all.
         """
         mine = hubs.get(me.address)
         if redirected and mine is not None and mine.eligible and not mine.draining:

@@ -1,12 +1,12 @@
 # async:
 # `_sync/outages.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""How the calls of a client wait while hubs do not answer.
+"""How the calls of a client wait while a hub does not answer.
 
 When a hub with thousands of topics crashes, its clients find no other hub for them until its
-session has ended. If each call asked again and again meanwhile, the hubs that are left would have
-no time to take the topics over. So of all calls that wait for one hub, one asks on, and the others
-wait for it: what it finds out holds for them, too.
+session has ended. If every call kept asking, the remaining hubs would have no time to take the
+topics over. So among all calls that wait for the same hub, one keeps asking, and the others wait
+for its result.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from typing import Final
 from ...coordination.async_background import AsyncSignal
 from ...coordination.deadlines import Deadline
 from ...ops.backoff import Backoff
-from ...ops.errors import StoreClosedError
+from .errors import reader_closed
 
 __all__ = ["AsyncOutages", "AsyncSearch"]
 
 _BACKOFF: Final = Backoff(first=0.02, longest=1.0)
-# For the call that asks on for all others.
+# The pauses of the call that asks for all others.
 _FOR_ALL: Final = Backoff(first=0.02, longest=0.25)
-# Seconds after which a call that waits looks whether its caller has ended.
-_LOOK: Final = 1.0
+# Seconds after which a waiting call checks whether its caller has ended.
+_POLL: Final = 1.0
 
 
 class AsyncOutages:
-    """The hubs that own topics and do not answer, as one client sees them."""
+    """The owners of topics that do not answer, from the view of one client."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the field
         self._over: dict[str, AsyncSignal] = {}
 
     def join(self, hub: str) -> AsyncSignal | None:
-        """Return what is set when the outage of a hub may be over.
+        """Return a signal that is set when the outage of a hub may be over.
 
-        ``None`` says that the caller is the first one: it asks on, and calls :meth:`end`.
+        ``None`` means that the caller is the first one: it keeps asking, and calls :meth:`end`.
         """
         with self._lock:
             over = self._over.get(hub)
@@ -48,19 +48,19 @@ class AsyncOutages:
             return over
 
     def end(self, hub: str) -> None:
-        """Let all calls that wait for a hub ask again."""
+        """Wake all calls that wait for a hub."""
         with self._lock:
             over = self._over.pop(hub)
         over.set()
 
 
 class AsyncSearch:
-    """The pauses of one call that looks for the hub of a topic. End it.
+    """The pauses of one call that looks for the hub of a topic. Call ``end`` afterwards.
 
     Args:
-        outages: those of the client.
+        outages: the outages of the client.
         deadline: the deadline of the call.
-        ended: is set when nobody needs the result any more; ``None`` if that does not happen.
+        ended: set when the result is no longer needed; ``None`` if that cannot happen.
     """
 
     def __init__(
@@ -70,16 +70,16 @@ class AsyncSearch:
         self._deadline = deadline
         self._ended = ended
         self._attempts = 0
-        self._for: str | None = None  # the hub for which this call asks on
+        self._for: str | None = None  # the hub that this call keeps asking
 
     async def pause(self, owner: str | None) -> None:
-        """Return when the call is to ask again, at its deadline at the latest.
+        """Return when it is time to ask again, at the deadline at the latest.
 
         Args:
-            owner: the hub that is said to own the topic, if it does not answer.
+            owner: the hub that owns the topic according to others, if it does not answer.
 
         Raises:
-            StoreClosedError: nobody needs the result any more.
+            StoreClosedError: the result is no longer needed.
         """
         if owner != self._for:
             self.end()
@@ -89,7 +89,7 @@ class AsyncSearch:
             if over is None:
                 self._for = owner
         if over is not None:
-            while not self._deadline.passed and not await over.wait(self._deadline.within(_LOOK)):
+            while not self._deadline.passed and not await over.wait(self._deadline.within(_POLL)):
                 self._check_needed()
             self._attempts = 0
             return
@@ -103,11 +103,11 @@ class AsyncSearch:
             self._check_needed()
 
     def end(self) -> None:
-        """Let the others ask, too, if this call has asked for them."""
+        """Wake the others, if this call has asked for them."""
         hub, self._for = self._for, None
         if hub is not None:
             self._outages.end(hub)
 
     def _check_needed(self) -> None:
         if self._ended is not None and self._ended.is_set():
-            raise StoreClosedError("the reader was closed")
+            raise reader_closed()

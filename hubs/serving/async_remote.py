@@ -1,7 +1,7 @@
 # async:
 # `_sync/remote.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""Hubs that clients reach over TCP; ``protocol.py`` has what they say."""
+"""Hubs that clients reach over TCP; ``protocol.py`` defines the messages."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ from ..errors import IllegalOperationError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
 from .async_frames import AsyncFrames, async_connect
+from .errors import check_message, of_parent
 from .messages import Attempt, Message, Published, Redirect, SubscribeMode
 from .protocol import Frame, decoded, encoded, error_in
 
 __all__ = ["AsyncHubConnections", "AsyncRemoteHub", "AsyncRemoteSubscription"]
 
-# Seconds that one request waits for messages, at most. The server has the same limit.
+# The longest time in seconds that one request waits for messages, as on the server.
 _POLL: Final = 5.0
 
 
 class AsyncHubConnections:
-    """Connects a client to hubs: one connection for each address. Close it at the end.
+    """Connects a client to hubs, with one connection per address. Close it at the end.
 
-    It is what ``AsyncTopicClient`` takes as ``connect``::
+    Pass it to ``AsyncTopicClient`` as ``connect``::
 
         async with AsyncHubConnections() as connections:
             client = AsyncTopicClient(connections, ["hub-1:4080", "hub-2:4080"])
 
-    A forked child makes connections of its own.
+    A forked child opens its own connections.
 
     Args:
         timeout: seconds for each request.
@@ -58,7 +59,7 @@ class AsyncHubConnections:
         self._hubs: dict[str, AsyncRemoteHub] = {}
 
     async def __call__(self, address: str) -> AsyncRemoteHub:
-        """Return the hub at an address. The connection is made when it is used.
+        """Return the hub at an address. The connection is opened on first use.
 
         Raises:
             ConnectionAbortedError: the connections were closed.
@@ -74,7 +75,7 @@ class AsyncHubConnections:
         return hub
 
     async def close(self) -> None:
-        """End all connections. Requests that are under way get an ``OSError``."""
+        """End all connections. Running requests raise ``OSError``."""
         if os.getpid() != self._process:
             self._begin()
         with self._lock:
@@ -91,11 +92,11 @@ class AsyncHubConnections:
 
 
 class AsyncRemoteHub:
-    """A hub that is reached over TCP, with the methods of ``AsyncTopicHub`` for clients.
+    """A hub over TCP, with the methods of ``AsyncTopicHub`` for clients.
 
-    A request that gets no answer raises ``OSError``. The hub may have executed it. Errors of the
-    hub arrive as the same class. All requests share one connection, which is made by the first one,
-    and again after a failure.
+    A request without an answer raises ``OSError``; the hub may have executed it. Errors of the hub
+    arrive as the same class. All requests share one connection, which is opened by the first
+    request, and again after a failure.
 
     Args:
         address: the address, such as ``"hub-1:4080"``.
@@ -109,11 +110,11 @@ class AsyncRemoteHub:
         self.address = address
         self._timeout = check_seconds("timeout", timeout)
         self._process = os.getpid()
-        self._gate = AsyncGate()  # Whoever connects has passed it.
+        self._gate = AsyncGate()  # Held while connecting.
         self._lock = threading.Lock()  # guards the following fields
         self._connection: _Connection | None = None
         self._closed = False
-        # Guarded by the gate: the attempts to connect that have failed, and why the last one did.
+        # Guarded by the gate: the number of failed attempts to connect, and the last error.
         self._failures = 0
         self._failure = ""
 
@@ -125,8 +126,7 @@ class AsyncRemoteHub:
         Raises:
             ValueTooLargeError: the message does not fit into a frame of 16 MiB.
         """
-        if not isinstance(message, bytes):
-            raise IllegalOperationError(f"a message must be bytes, not {message!r:.80}")
+        check_message(message)
         connection, answer = await self._call(
             "publish",
             who=publisher,
@@ -176,7 +176,7 @@ class AsyncRemoteHub:
             return answer.redirect or answer.flag("removed")
 
     def close(self) -> None:
-        """End the connection, for ever. Requests that are under way get an ``OSError``."""
+        """End the connection permanently. Running requests raise ``OSError``."""
         if os.getpid() != self._process:  # It is the parent's, and the lock may be held for ever.
             return
         with self._lock:
@@ -189,7 +189,7 @@ class AsyncRemoteHub:
         """Send a request, and return the connection and the answer.
 
         Raises:
-            OSError: there was none in time.
+            OSError: there was no answer in time.
             MetadataStoreError: the hub has refused it.
         """
         deadline = Deadline(self._timeout)
@@ -205,11 +205,11 @@ class AsyncRemoteHub:
             raise TimeoutError(f"hub {self.address} was not reached in time")
         try:
             connection = self._present()
-            if connection is not None:  # Somebody else has made it meanwhile.
+            if connection is not None:  # Another call has opened it meanwhile.
                 return connection
             if self._failures != failures:
-                # Thousands may ask for the topics of a hub that has crashed. All who have come
-                # during an attempt share it, or they would try one after the other.
+                # Thousands of calls may need a hub that has crashed. All calls that arrive during
+                # an attempt share its result; otherwise, they would try one after the other.
                 raise ConnectionAbortedError(f"{self.address} is not reached: {self._failure}")
             try:
                 frames = await async_connect(self.address, deadline.left())
@@ -231,7 +231,7 @@ class AsyncRemoteHub:
 
     def _present(self) -> _Connection | None:
         if os.getpid() != self._process:  # The lock and the gate may be held for ever.
-            raise ConnectionAbortedError(f"the connection to {self.address} is that of the parent")
+            raise of_parent(self.address)
         with self._lock:
             if self._closed:
                 raise ConnectionAbortedError(f"the connection to {self.address} was closed")
@@ -241,30 +241,31 @@ class AsyncRemoteHub:
 
 
 class AsyncRemoteSubscription:
-    """The connection of a subscriber at a hub that is reached over TCP.
+    """The connection of a subscriber to a hub over TCP.
 
-    It ends with its connection, or when a request of it gets no answer: messages may have been in
-    it. All later calls raise ``OSError`` then. Subscribe again: what was not consumed comes again.
+    It ends with its connection, or when one of its requests gets no answer, because the answer may
+    have had messages. All later calls then raise ``OSError``. Subscribe again to get the unconsumed
+    messages again.
     """
 
     def __init__(self, connection: _Connection, number: int, timeout: float) -> None:
         self._connection = connection
         self._number = number
         self._timeout = timeout
-        self._poll = min(_POLL, timeout / 2)  # The answer must come in time.
-        self._rest: list[Message] = []  # More than the last call has asked for.
+        self._poll = min(_POLL, timeout / 2)  # The answer must arrive in time.
+        self._rest: list[Message] = []  # More than the last call asked for.
         self._failed = False
         # async:
         self._taking: asyncio.Task[list[Message]] | None = None
         # end
 
     async def take(self, most: int = 100, timeout: float | None = None) -> list[Message]:
-        """See ``AsyncSubscription.take``. If it is cancelled, the next call has the messages."""
+        """See ``AsyncSubscription.take``. After a cancel, the next call has the messages."""
         deadline = Deadline(timeout)
         while not self._rest:
             left = deadline.within(self._poll)
             # async:
-            # A cancelled call leaves the request under way, because its answer has messages.
+            # A cancelled call leaves the request running, because its answer has messages.
             taking = self._taking
             if taking is None:
                 taking = self._taking = asyncio.create_task(self._take(most, left))
@@ -311,7 +312,7 @@ class AsyncRemoteSubscription:
 
 
 class _Answer:
-    """Where the answer to a request arrives."""
+    """The place where the answer to a request arrives."""
 
     __slots__ = ("arrived", "frame")
 
@@ -330,19 +331,19 @@ class _Connection:
         self._lock = threading.Lock()  # guards the following fields
         self._waiting: dict[int, _Answer] = {}
         self._last = 0
-        self._heard = 0  # The frames that have arrived.
+        self._heard = 0  # The number of frames received.
         self._why = ""  # Why it has ended.
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, or belongs to the parent of this process."""
+        """Whether the connection has ended, or belongs to the parent of this process."""
         return bool(self._why) or os.getpid() != self._process
 
     def start(self) -> None:
-        """Begin to read answers."""
+        """Start to read answers."""
         try:
             async_spawn(f"connection to {self._address}", self._read)
-        except BaseException:  # There is no thread left.
+        except BaseException:  # No thread is left.
             self._frames.close()
             raise
 
@@ -350,14 +351,14 @@ class _Connection:
         """Send a request, and return its answer.
 
         Raises:
-            OSError: there was none in time.
+            OSError: there was no answer in time.
             MetadataStoreError: the hub has refused it.
         """
         number, answer, heard = self._begin()
         try:
             await self._frames.write(encoded({"id": number, "call": call, **members}))
             if not await answer.arrived.wait(deadline.left()):
-                if heard == self._heard:  # Not even another request was answered.
+                if heard == self._heard:  # No other request was answered either.
                     self.end("does not answer")
                 raise TimeoutError(f"hub {self._address} has not answered in time")
         except BaseException:
@@ -376,7 +377,7 @@ class _Connection:
         return answer.frame
 
     def end(self, why: str) -> None:
-        """End it. Requests that are under way get an error."""
+        """End the connection. Running requests get an error."""
         with self._lock:
             self._why = self._why or why
             waiting, self._waiting = self._waiting, {}
@@ -386,10 +387,10 @@ class _Connection:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """End the connection if an answer is none.
+        """End the connection if the body cannot read an answer.
 
         Raises:
-            ConnectionAbortedError: that is so.
+            ConnectionAbortedError: the answer is invalid.
         """
         try:
             yield
@@ -400,7 +401,7 @@ class _Connection:
 
     def _begin(self) -> tuple[int, _Answer, int]:
         if os.getpid() != self._process:  # The lock may be held for ever.
-            raise ConnectionAbortedError(f"the connection to {self._address} is that of the parent")
+            raise of_parent(self._address)
         answer = _Answer()
         with self._lock:
             if self._why:
@@ -424,12 +425,12 @@ class _Connection:
         with self._lock:
             self._heard += 1
             answer = self._waiting.get(frame.id)
-        if answer is not None:  # Otherwise, nobody waits for it any more.
+        if answer is not None:  # Otherwise, no call waits for it.
             answer.frame = frame
             answer.arrived.set()
 
     def _abandon(self, number: int) -> None:
-        """Let the hub close a subscription whose answer nobody has got."""
+        """Make the hub close a subscription whose answer no call received."""
         if self.ended:
             return
         with self._lock:
@@ -438,7 +439,7 @@ class _Connection:
         async_spawn("close of a subscription", self._send, encoded(frame))
 
     async def _send(self, frame: bytes) -> None:
-        with suppress(OSError):  # The hub has closed it then.
+        with suppress(OSError):  # Then the hub has closed it.
             await self._frames.write(frame)
 
     def _over(self) -> ConnectionResetError:

@@ -1,11 +1,11 @@
 # async:
 # `_sync/server.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""A server that lets clients reach a hub over TCP; ``protocol.py`` has what they say.
+"""A server that makes a hub reachable over TCP; ``protocol.py`` defines the messages.
 
-Each connection has one task (or thread) that reads, and one for each request under way. None of
-them is ever cancelled: when a connection ends, its subscriptions are closed, which ends the calls
-that wait for messages, and all other calls end by themselves. So both faces do the same.
+Each connection has one task (or thread) that reads, and one for each running request. None of them
+is ever cancelled: when a connection ends, its subscriptions are closed. That ends the calls that
+wait for messages; all other calls end on their own. So both faces behave the same.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ __all__ = ["AsyncHubServer"]
 
 log = get_logger("batchkeeper.hubs")
 
-# Seconds that one request may wait for messages. Whoever waits longer asks again.
+# Seconds that one request may wait for messages. To wait longer, a client asks again.
 _POLL: Final = 5.0
-# Seconds that `stop` gives the requests under way.
+# Seconds that `stop` gives to running requests.
 _GRACE: Final = 5.0
-# The most requests of a connection that are under way. Others wait in the connection. Those for
-# messages do not count, because they wait most of their time: each subscription has one at most.
+# The limit of running requests per connection. Others wait in the connection. Requests for messages
+# do not count, because they mostly wait: each subscription has at most one.
 _MOST_REQUESTS: Final = 64
 _MOST_SUBSCRIPTIONS: Final = 1000
-# The most messages that one request gets.
+# The limit of messages per request.
 _MOST_MESSAGES: Final = 1000
 
 
 class AsyncHubServer:
-    """Lets clients reach a hub over TCP. Listen, serve, and stop.
+    """Makes a hub reachable over TCP. Listen, serve, and stop.
 
-    Listen first, because the hub's address has the port::
+    Listen first, because the hub's address needs the port::
 
         server = AsyncHubServer()
         address = await server.listen()
@@ -62,13 +62,13 @@ class AsyncHubServer:
         await hub.start()
         server.serve(hub)
 
-    A connection has at most 64 requests under way and 1,000 subscriptions, and a frame at most
-    16 MiB. A client that sends something else than frames is cut off.
+    A connection has at most 64 running requests and 1,000 subscriptions, and a frame at most 16
+    MiB. A client that sends something other than frames is disconnected.
     """
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._ready = AsyncSignal()  # There is a hub, or never will be.
+        self._ready = AsyncSignal()  # Set when there is a hub, or never will be.
         self._lines = _Lines()
         self._lock = threading.Lock()  # guards the following fields
         self._hub: AsyncTopicHub | None = None
@@ -77,15 +77,15 @@ class AsyncHubServer:
         self._stopped = False
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Listen, and return the address. Requests wait until there is a hub.
+        """Start listening, and return the address. Requests wait until there is a hub.
 
         Args:
             host: the host to listen on.
-            port: the port; 0 for any that is free.
+            port: the port; 0 for any free port.
 
         Raises:
-            OSError: it cannot be listened there.
-            InvalidSettingError: the server listens, or was stopped.
+            OSError: listening on the port failed.
+            InvalidSettingError: the server already listens, or was stopped.
         """
         if self._port is not None or self._stopped:
             raise InvalidSettingError("a server listens once")
@@ -96,7 +96,7 @@ class AsyncHubServer:
         """Answer requests with this hub.
 
         Raises:
-            InvalidSettingError: the server has a hub.
+            InvalidSettingError: the server already has a hub.
         """
         with self._lock:
             if self._hub is not None:
@@ -105,10 +105,10 @@ class AsyncHubServer:
         self._ready.set()
 
     async def stop(self) -> None:
-        """Listen no more, and end all connections. Stopping twice does no harm.
+        """Stop listening, and end all connections. Stopping twice is harmless.
 
-        Requests that are under way have 5 seconds to end, and get their answers. Later requests get
-        none. Subscribers have to subscribe elsewhere, at their consume marks.
+        Running requests have 5 seconds to finish and get their answers. Later requests get no
+        answer. Subscribers must subscribe elsewhere, and continue from their consume marks.
         """
         if os.getpid() != self._process:  # The connections are the parent's.
             return
@@ -132,7 +132,7 @@ class AsyncHubServer:
                 self._clients.add(client)
         try:
             async_spawn("connection of a hub", self._serve, client)
-        except RuntimeError:  # There is no thread left.
+        except RuntimeError:  # No thread is left.
             log.exception("a connection is cut off")
             frames.close()
             self._forget(client)
@@ -153,7 +153,7 @@ class AsyncHubServer:
 
 
 class _Place:
-    """The place of a request in a line."""
+    """The place of a request in a queue."""
 
     __slots__ = ("_before", "_left", "line")
 
@@ -163,21 +163,21 @@ class _Place:
         self._left = AsyncSignal()
 
     async def wait(self) -> None:
-        """Wait until the request before has ended."""
+        """Wait until the previous request has ended."""
         if self._before is not None:
             await self._before._left.wait()
             self._before = None
 
     def leave(self) -> None:
-        """Let the next request go."""
+        """Let the next request continue."""
         self._left.set()
 
 
 class _Lines:
-    """Lets the requests that begin or remove one subscription go in the order of their arrival.
+    """Orders the requests that begin or remove one subscription by their arrival.
 
-    A client that gets no answer in time asks again. If its first request ended last, it would
-    replace the connection that the client uses.
+    A client without an answer asks again. If its first request ended last, it would replace the
+    connection that the client uses.
     """
 
     def __init__(self) -> None:
@@ -185,7 +185,7 @@ class _Lines:
         self._last: dict[str, _Place] = {}
 
     def enter(self, line: str | None) -> _Place:
-        """Return a place in a line, or one that needs no line."""
+        """Return a place in a queue, or a place without a queue."""
         if line is None:
             return _Place(None, None)
         with self._lock:
@@ -193,7 +193,7 @@ class _Lines:
         return place
 
     def leave(self, place: _Place) -> None:
-        """Let the next one go."""
+        """Let the next request continue."""
         if place.line is not None:
             with self._lock:
                 if self._last[place.line] is place:
@@ -202,7 +202,7 @@ class _Lines:
 
 
 class _Delivery:
-    """A subscription of a connection, and the messages that the last answer had no room for."""
+    """A subscription of a connection, and the messages that did not fit into the last answer."""
 
     def __init__(self, subscription: AsyncSubscription) -> None:
         self._subscription = subscription
@@ -237,21 +237,21 @@ class _Delivery:
 class _Client:
     """The connection of a client.
 
-    What it got and has not consumed comes again to the next connection of the subscriber, from its
-    consume mark on. So no message is lost with a connection.
+    The next connection of a subscriber gets all unconsumed messages again, from its consume mark
+    on. So no message is lost with a connection.
     """
 
     def __init__(self, frames: AsyncFrames, lines: _Lines) -> None:
         self._frames = frames
         self._lines = lines
         self._room = asyncio.Semaphore(_MOST_REQUESTS)
-        self._idle = AsyncSignal()  # It ends, and no request is under way.
+        self._idle = AsyncSignal()  # Set when it ends and no request is running.
         self.ended = AsyncSignal()
         self._lock = threading.Lock()  # guards the following fields
         self._under_way = 0  # requests
-        self._ids: set[int] = set()  # of the requests that are being executed
+        self._ids: set[int] = set()  # the ids of running requests
         self._deliveries: dict[int, _Delivery] = {}
-        self._unwanted: set[int] = set()  # Closed before they were there.
+        self._unwanted: set[int] = set()  # Closed before they existed.
         self._ending = False
 
     async def serve(self, hub: AsyncTopicHub) -> None:
@@ -262,11 +262,11 @@ class _Client:
                 if not _waits(request):
                     await self._room.acquire()
                 self._begin(request)
-                # In the order of arrival, so not in the request's own task or thread.
+                # In order of arrival, so not in the request's own task or thread.
                 place = self._lines.enter(_line(request))
                 try:
                     async_spawn("request", self._answer, hub, request, place)
-                except BaseException:  # There is no thread left.
+                except BaseException:  # No thread is left.
                     self._lines.leave(place)
                     self._finish(request)
                     raise
@@ -276,7 +276,7 @@ class _Client:
             log.exception("a connection is cut off")
 
     async def end(self) -> None:
-        """Take no more requests, and end those that wait for messages."""
+        """Accept no more requests, and end those that wait for messages."""
         self._frames.end()
         with self._lock:
             self._ending = True
@@ -287,12 +287,12 @@ class _Client:
             await delivery.close()
 
     async def finish(self) -> None:
-        """Take no more requests, and return when those under way have ended."""
+        """Accept no more requests, and return when the running ones have ended."""
         await self.end()
         await self._idle.wait()
 
     async def close(self) -> None:
-        """End the connection, without a wait: a loop that ends may never begin some requests."""
+        """End the connection without waiting: a loop that ends may never start some requests."""
         await self.end()
         self._frames.close()
         self.ended.set()
@@ -337,7 +337,7 @@ class _Client:
             log.exception("a request has failed", call=f"{request.members.get('call')!r:.80}")
             answer = error_members(error)
         finally:
-            # Before the answer is sent: the client may use the id again, or take no answers.
+            # Before the answer is sent: the client may reuse the id, or read no answers.
             self._lines.leave(place)
             with self._lock:
                 self._ids.discard(request.id)
@@ -423,12 +423,12 @@ class _Client:
 
 
 def _waits(request: Frame) -> bool:
-    """Say whether a request waits for messages."""
+    """Return whether a request waits for messages."""
     return request.members.get("call") == "take"
 
 
 def _line(request: Frame) -> str | None:
-    """Return the line of a request: that of its subscription, if it begins or removes one."""
+    """Return the queue of a request: the queue of its subscription, if it begins or removes one."""
     members = request.members
     if members.get("call") not in ("subscribe", "unsubscribe"):  # No set: it may be a list.
         return None

@@ -1,13 +1,13 @@
 # async:
 # `_sync/upkeep.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""What a hub does in the background, from its start to its stop.
+"""The background work of a hub, from its start to its stop.
 
-It follows its session and its membership, reports its load, sheds topics if it bears more than its
-share, and retires topics that are old or too many. The rules:
+A hub follows its session and its membership, reports its load, sheds topics if it is overloaded,
+and retires topics if they are too old or too many. The rules:
 
 - No error ends a loop. Otherwise, a hub would not notice the end of its next session.
-- In an outage, only the session is followed: nobody could claim the topics that are given up.
+- During an outage, the hub only follows its session: no hub could claim released topics.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = ["AsyncUpkeep"]
 
 log = get_logger("batchkeeper.hubs")
 
-# Seconds between two looks at the session and at the membership.
-_LOOK: Final = 0.25
+# Seconds between two checks of the session and of the membership.
+_POLL: Final = 0.25
 
 
 class AsyncUpkeep:
@@ -40,10 +40,10 @@ class AsyncUpkeep:
     Args:
         address: the address of the hub.
         topics: the topics that it serves.
-        holding: gives topics up, and loses them.
+        holding: releases and loses topics.
         hosts: the hubs of the region.
         registration: the hub's place among them.
-        settings: how the hub behaves.
+        settings: the settings of the hub.
         stopped: ends the work.
     """
 
@@ -66,10 +66,10 @@ class AsyncUpkeep:
         self._stopped = stopped
 
     def start(self) -> None:
-        """Begin, and go on until the hub has stopped."""
+        """Start, and run until the hub has stopped."""
         settings = self._settings
-        self._every(_LOOK, self._follow_session, offline=True)
-        self._every(_LOOK, self._follow_membership)
+        self._every(_POLL, self._follow_session, offline=True)
+        self._every(_POLL, self._follow_membership)
         self._every(settings.report_interval, self._report)
         self._every(settings.shed_interval, self._shed)
         self._every(_retirement(settings), self._retire)
@@ -77,9 +77,9 @@ class AsyncUpkeep:
     def _every(
         self, seconds: float | None, call: Callable[[], Awaitable[None]], *, offline: bool = False
     ) -> None:
-        """Call a function again and again; in an outage only if it is for that.
+        """Call a function periodically; during an outage, only if it is meant for outages.
 
-        A topic that is given up then could not be handed over, and nobody would serve it.
+        A topic that is released during an outage cannot be handed over, so no hub would serve it.
         """
         if seconds is not None:
             async_spawn(f"hub {self._address}", self._repeat, seconds, call, offline)
@@ -93,13 +93,13 @@ class AsyncUpkeep:
                     await call()
             except MetadataStoreError as error:
                 log.warning("a hub goes on", hub=self._address, reason=str(error))
-            except Exception:  # Of the logs, or no thread can be started.
+            except Exception:  # An error of the logs, or no thread is left.
                 log.exception("a hub goes on", hub=self._address)
 
     async def _follow_session(self) -> None:
         """Lose the topics of a session that has ended.
 
-        If it may have ended, because no server answers, subscribers are better off elsewhere.
+        If the session may have ended, because no server answers, disconnect all subscribers.
         """
         # In this order: the end of one incarnation must not end the topics of the next.
         me = self._registration.info
@@ -116,7 +116,7 @@ class AsyncUpkeep:
             await self._holding.lose_all(lost)
 
     async def _follow_membership(self) -> None:
-        """Give all topics up if somebody lets the hub drain."""
+        """Release all topics if an operator drains the hub."""
         if self._registration.draining:
             await self._holding.release_all()
 
@@ -127,7 +127,7 @@ class AsyncUpkeep:
         await self._registration.update(self._load())
 
     async def _shed(self) -> None:
-        """Give topics up if the hub bears more than its share."""
+        """Release topics if the hub is overloaded."""
         chosen = to_shed(
             self._address,
             self._load(),
@@ -138,7 +138,7 @@ class AsyncUpkeep:
         await self._holding.release_each(chosen)
 
     async def _retire(self) -> None:
-        """Give up topics that are old, or too many."""
+        """Release topics if they are too old or too many."""
         await self._holding.release_each(unused(self._held(), self._settings, time.monotonic()))
 
     def _held(self) -> list[Held]:
@@ -155,7 +155,7 @@ class AsyncUpkeep:
 
 
 def _retirement(settings: HubSettings) -> float | None:
-    """Return the seconds between two looks for topics to give up; ``None`` for no looks."""
+    """Return the seconds between two checks for topics to retire; ``None`` for no checks."""
     limits = [
         1.0 if settings.max_topics is not None else None,
         settings.retention_after_access,

@@ -1,13 +1,13 @@
-"""The logs of topics as files, for examples and tests: the hubs of one machine can share them.
+"""Topic logs in files, for examples and tests. All hubs of one machine can share them.
 
-The log of a topic is one file. Hubs only append to it, each time with a single write, so the order
-of the file decides everything, and no locks are needed that a paused hub might hold::
+The log of a topic is one file. Hubs only append to it, each time with a single write. So the order
+of the file decides everything, and no lock is needed that a paused hub might hold::
 
     magic (4 bytes), crc32 of the rest (4), kind (1), epoch (8), number (8), length (4), body
 
-A record of the kind ``begin`` begins an epoch; later records of smaller epochs are void. A message
-counts if its epoch is the present one and its number is the next. A record that a crash has torn is
-skipped: the next one is found by its magic bytes.
+A record of the kind ``begin`` starts an epoch; later records of smaller epochs are void. A message
+counts if its epoch is the current one and its number is the next. A record that a crash has torn is
+skipped: the magic bytes mark the next one.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _HEAD: Final = Struct(">BQQI")  # kind, epoch, number, length
 _BEGIN: Final = 0
 _MESSAGE: Final = 1
 
-# The bytes of the bodies that one read returns at most, unless one body has more.
+# The limit of body bytes per read, unless a single body has more.
 _MOST_BYTES: Final = 16 * 1024 * 1024
 
 # File systems allow names of 255 bytes.
 _LONGEST_NAME: Final = 200
 
-# Bytes that are read together, unless a record is longer.
+# Bytes per read of the file, unless a record is longer.
 _PIECE: Final = 1024 * 1024
 
 
@@ -53,28 +53,28 @@ class _Log:
         self._path = path
         self._sync = sync
         self.lock = threading.Lock()  # guards the following fields
-        self._read_to = 0  # a place in the file
+        self._read_to = 0  # a file offset
         self.epoch = 0
-        self._bodies = array("Q")  # the places of the bodies
+        self._bodies = array("Q")  # the offsets of the bodies
         self._lengths = array("L")
-        self._ends: dict[int, int] = {}  # the last messages of the epochs before
+        self._ends: dict[int, int] = {}  # the last messages of earlier epochs
 
     @property
     def last(self) -> int:
         return len(self._bodies)
 
     def last_of(self, epoch: int) -> int:
-        """Return the last message when an epoch ended, or until now."""
+        """Return the last message at the end of an epoch, or the last one so far."""
         return self._ends.get(epoch, self.last)
 
     def write(self, records: bytes) -> None:
-        """Append records, and read them back with all that others have written meanwhile."""
+        """Append records, and read them back with all records of others in between."""
         file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             written = os.write(file, records)
             if self._sync:
                 os.fsync(file)
-                if not self._read_to:  # The file may be new. Its name must not be lost, either.
+                if not self._read_to:  # A new file's name must survive a crash, too.
                     _sync_directory(self._path.parent)
             self._catch_up(file)
         finally:
@@ -83,7 +83,7 @@ class _Log:
             raise OSError(f"{self._path} takes only {written} of {len(records)} bytes")
 
     def catch_up(self) -> None:
-        """Read what has been appended."""
+        """Read the records that have been appended."""
         try:
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -130,11 +130,11 @@ class _Log:
 
         Args:
             data: the piece.
-            whole: whether the file ends with it. Then a record that is longer is torn, or another
-                process is writing it; otherwise, the next piece has it.
+            whole: whether the file ends with it. If so, a longer record is torn, or another process
+                is writing it; otherwise, the record continues in the next piece.
 
         Returns:
-            how many bytes are done, and how many the next piece must have at least.
+            the number of processed bytes, and the smallest size of the next piece.
         """
         at = done = 0
         while (at := data.find(_MAGIC, at)) >= 0:
@@ -149,7 +149,7 @@ class _Log:
         return (done, _PIECE) if whole else (max(done, len(data) - len(_MAGIC) + 1), _PIECE)
 
     def _end_of(self, data: bytes, at: int) -> int:
-        """Return where the record at a place ends, or at least the end of its head."""
+        """Return the end of the record at an offset, or at least the end of its head."""
         body = at + _PREFIX.size + _HEAD.size
         if body > len(data):
             return body
@@ -157,7 +157,7 @@ class _Log:
         return body + int(length)
 
     def _apply(self, data: bytes, at: int, end: int) -> bool:
-        """Apply the record at a place, and return whether there is one."""
+        """Apply the record at an offset, and return whether there is one."""
         start = at + _PREFIX.size
         _, crc = _PREFIX.unpack_from(data, at)
         if zlib.crc32(memoryview(data)[start:end]) != crc:
@@ -176,12 +176,12 @@ class _Log:
 class FileLogs:
     """The logs of topics in a directory. Any number of hubs, in any processes, can share it.
 
-    A log is read once as a whole when its topic is opened.
+    The whole log is read once, when its topic is opened.
 
     Args:
-        directory: where they are; it is made if it is missing.
-        sync: whether a message is accepted only when it is on the disk, so that it survives the
-            loss of power. The end of a process loses nothing in any case.
+        directory: the directory of the files; it is created if it is missing.
+        sync: whether a message is accepted only when it is on disk, so that it survives a power
+            failure. The end of a process never loses messages.
     """
 
     def __init__(self, directory: str | Path, sync: bool = True) -> None:
@@ -213,8 +213,8 @@ class FileLogs:
             last = log.last + len(bodies)
             numbered = enumerate(bodies, log.last + 1)
             log.write(b"".join(_record(_MESSAGE, claim.epoch, *one) for one in numbered))
-            # Another epoch may have begun between the two looks, before these records or behind
-            # them. Its own messages may have the same numbers already.
+            # Another epoch may have begun between the two reads, before or after these records. Its
+            # messages may already have the same numbers.
             if log.last_of(claim.epoch) < last:
                 raise _stale(log, claim)
             return last
@@ -228,7 +228,7 @@ class FileLogs:
             return log.read(after, most)
 
     def end(self, claim: Claim) -> None:
-        """Forget what was read of a log."""
+        """Drop the in-memory state of a log."""
         with self._lock:
             self._logs.pop(claim.topic, None)
 
@@ -260,7 +260,7 @@ class AsyncFileLogs:
         return await asyncio.to_thread(self._logs.read, topic, after, most)
 
     async def end(self, claim: Claim) -> None:
-        """Forget what was read of a log."""
+        """Drop the in-memory state of a log."""
         self._logs.end(claim)
 
 

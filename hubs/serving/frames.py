@@ -1,7 +1,7 @@
 """Frames over TCP, for threads; ``async_frames.py`` does the same for tasks.
 
 Both are written by hand, because sockets and streams differ in more than ``async`` and ``await``.
-They know where a frame begins and ends, and nothing of what it says.
+They find the boundaries of frames, and know nothing of the contents.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from contextlib import suppress
 from typing import Final
 
 from ...ops.log import get_logger
+from .errors import bad_address
 from .protocol import HEAD, length_in
 
 __all__ = ["WRITE_TIMEOUT", "Frames", "Port", "address_of", "connect", "listen", "place", "prepare"]
 
 log = get_logger("batchkeeper.hubs")
 
-#: Seconds after which a peer that takes no data is cut off.
+#: Seconds after which a peer that reads no data is disconnected.
 WRITE_TIMEOUT: Final = 30.0
 
-# A peer whose machine or network is gone is noticed after 15 + 3 * 5 seconds without data.
+# A peer whose machine or network is down is detected after 15 + 3 * 5 seconds without data.
 _OPTIONS: Final = {
     "TCP_NODELAY": 1,
     "TCP_KEEPIDLE": 15,
@@ -32,7 +33,7 @@ _OPTIONS: Final = {
 }
 _PIECE: Final = 64 * 1024
 _BACKLOG: Final = 128
-# Seconds before the next connection is accepted if that has failed, for want of descriptors.
+# Seconds before the next accept after a failure, such as a lack of descriptors.
 _PAUSE: Final = 0.5
 
 
@@ -40,7 +41,7 @@ class Frames:
     """A connection that carries frames. One thread reads, and closes it; any number write.
 
     Args:
-        connection: the socket, which belongs to it from now on.
+        connection: the socket, which this object takes over.
         timeout: seconds for one write.
     """
 
@@ -49,19 +50,19 @@ class Frames:
         connection.settimeout(timeout)
         self._socket = connection
         self._timeout = timeout
-        self._writing = threading.Lock()  # Whoever writes has it.
+        self._writing = threading.Lock()  # Held while writing.
 
     def read(self) -> bytes:
         """Return the next frame, without its length.
 
         Raises:
-            ConnectionError: there is none any more, or it is too long.
+            ConnectionError: there are no more frames, or the frame is too long.
             OSError: the connection has failed.
         """
         return self._exactly(length_in(self._exactly(HEAD)))
 
     def write(self, frame: bytes) -> None:
-        """Send a frame, with its length. If that fails, the connection is at its end.
+        """Send a frame, with its length. A failure ends the connection.
 
         Raises:
             OSError: it cannot be sent in time.
@@ -71,14 +72,14 @@ class Frames:
             raise TimeoutError("the other side takes no data")
         try:
             self._socket.sendall(frame)
-        except OSError:  # A part of the frame may be gone.
+        except OSError:  # A part of the frame may have been sent.
             self.cut()
             raise
         finally:
             self._writing.release()
 
     def end(self) -> None:
-        """Let :meth:`read` fail when it has returned what has arrived. Frames can be written."""
+        """Make :meth:`read` fail after the frames that have arrived. Writing still works."""
         self._shut(socket.SHUT_RD)
 
     def cut(self) -> None:
@@ -86,10 +87,10 @@ class Frames:
         self._shut(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the connection and free its socket. Only who reads may do that.
+        """End the connection and free its socket. Only the reading thread may call it.
 
-        The number of a closed socket can be that of another one at once, which a thread that still
-        reads would get.
+        The descriptor of a closed socket can be reused at once, and a thread that still reads would
+        then read from the wrong socket.
         """
         self.cut()
         with self._writing:
@@ -109,7 +110,7 @@ class Frames:
         return b"".join(pieces)
 
     def _shut(self, how: int) -> None:
-        # Unlike a close, it ends the connection also where a forked child has a copy of the socket.
+        # Unlike a close, this ends the connection even if a forked child has a copy of the socket.
         with suppress(OSError):
             self._socket.shutdown(how)
 
@@ -122,17 +123,17 @@ def connect(address: str, timeout: float | None) -> Frames:
         timeout: seconds to connect, and for each write.
 
     Raises:
-        OSError: nobody can be reached there in time.
+        OSError: the address cannot be reached in time.
     """
     seconds = WRITE_TIMEOUT if timeout is None else timeout
     try:
         return Frames(socket.create_connection(place(address), seconds), seconds)
-    except ValueError as error:  # Of a host that is no name.
-        raise ConnectionAbortedError(f"no address of a hub: {address!r:.200}") from error
+    except ValueError as error:  # The host is not a valid name.
+        raise bad_address(address) from error
 
 
 class Port:
-    """Where a server listens. It calls a function for each connection, on a thread of its own.
+    """A listening port of a server. It calls a function for each connection, on its own thread.
 
     Attributes:
         address: the host and the port.
@@ -149,7 +150,7 @@ class Port:
         self._thread.start()
 
     def close(self) -> None:
-        """Listen no more. When it returns, the port is free."""
+        """Stop listening. When this returns, the port is free."""
         self._closed.set()
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -172,7 +173,7 @@ def listen(host: str, port: int, accept: Callable[[Frames], None]) -> Port:
     """Listen on a port, and call a function for each connection.
 
     Raises:
-        OSError: it cannot be listened there.
+        OSError: listening on the port failed.
     """
     family, _, _, _, where = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -184,11 +185,11 @@ def place(address: str) -> tuple[str, int]:
     """Return the host and the port of an address.
 
     Raises:
-        ConnectionAbortedError: it has none.
+        ConnectionAbortedError: the address has no port.
     """
     host, _, port = address.rpartition(":")
     if not (host and port.isascii() and port.isdecimal() and 0 < int(port) < 2**16):
-        raise ConnectionAbortedError(f"no address of a hub: {address!r:.200}")
+        raise bad_address(address)
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -199,9 +200,9 @@ def address_of(name: tuple[str, int] | tuple[str, int, int, int]) -> str:
 
 
 def prepare(connection: socket.socket) -> None:
-    """Let frames leave at once, and let the system notice a peer that is gone."""
-    with suppress(OSError):  # It is gone already. The next read says so.
+    """Send frames without delay, and make the system detect a dead peer."""
+    with suppress(OSError):  # It is closed. The next read fails.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _OPTIONS.items():
-            if hasattr(socket, name):  # Some systems lack some.
+            if hasattr(socket, name):  # Not all systems have all options.
                 connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,4 +1,4 @@
-"""What hubs and their clients exchange."""
+"""The messages and answers between hubs and their clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..managers.data import HubInfo
 
 __all__ = ["Attempt", "Message", "Published", "Redirect", "SubscribeMode"]
 
-#: Whether a subscription must be new, must be there already, or either.
+#: Whether a subscription must be new, must already exist, or either.
 SubscribeMode: TypeAlias = Literal["create", "attach", "create_or_attach"]
 
 
@@ -16,8 +16,8 @@ class Message(NamedTuple):
     """A message of a topic.
 
     Attributes:
-        number: its place in the topic: 1 for the first message, then without gaps.
-        body: what was published.
+        number: its position in the topic: 1 for the first message, then without gaps.
+        body: the published bytes.
     """
 
     number: int
@@ -28,7 +28,7 @@ class Published(NamedTuple):
     """A message was accepted: it is in the log of its topic.
 
     Attributes:
-        number: its place in the topic.
+        number: its position in the topic.
         hub: the hub that owns the topic.
     """
 
@@ -37,10 +37,10 @@ class Published(NamedTuple):
 
 
 class Redirect(NamedTuple):
-    """Another hub is to be asked, with ``redirected=True``.
+    """The client must ask another hub, with ``redirected=True``.
 
     Attributes:
-        hub: the hub that owns the topic, or that is to become its owner.
+        hub: the hub that owns the topic, or should become its owner.
     """
 
     hub: HubInfo
@@ -49,11 +49,12 @@ class Redirect(NamedTuple):
 class Attempt(NamedTuple):
     """One of the attempts of a client to connect its subscriber.
 
-    A hub may execute an attempt late, for example because it was paused, when the client has long
-    connected with its next one. By these numbers, the hub knows that and does not replace it.
+    A hub may execute an attempt late, for example after a pause, when the client has already
+    connected with a later attempt. The numbers let the hub detect that, and keep the later
+    connection.
 
     Attributes:
-        reader: the client's reader; no other one has this text.
+        reader: a text that is unique to the client's reader.
         number: grows with each attempt of the reader.
     """
 

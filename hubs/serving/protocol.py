@@ -1,7 +1,7 @@
-"""What hubs and their clients say to each other over TCP. Pure functions.
+"""The protocol between hubs and clients over TCP. Pure functions.
 
-A frame is four bytes of length, and a JSON object of at most 16 MiB. Each request has an ``id``,
-which its answer repeats, so many are under way at a time::
+A frame consists of a four-byte length and a JSON object of at most 16 MiB. Each request has an
+``id``, which its answer repeats, so many requests can run at a time::
 
     {"id": 1, "call": "publish", "who": "p", "topic": "t", "redirected": false, "body": BASE64}
     {"id": 1, "number": 7, "hub": ["hub-1:4080", 3]}
@@ -14,11 +14,11 @@ which its answer repeats, so many are under way at a time::
     {"id": 3, "call": "take", "subscription": 2, "most": 100, "timeout": 5.0}
     {"id": 3, "messages": [[8, BASE64]]}
 
-The other calls are ``consumed``, ``close`` and ``unsubscribe``. The number of a subscription is
-the ``id`` of the request that made it, so a client can close it before it has the answer.
+The other calls are ``consumed``, ``close`` and ``unsubscribe``. The number of a subscription is the
+``id`` of the request that created it, so a client can close it before the answer arrives.
 
-There is no encryption and no authentication: whoever reaches the port can be anybody. Use it on
-loopback, or behind something that has both.
+There is no encryption and no authentication: anyone who can reach the port can use any name. Use it
+on loopback, or behind a proxy that provides both.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ __all__ = [
 #: The bytes of the length before each frame.
 HEAD: Final = 4
 _LONGEST: Final = 16 * 1024 * 1024
-# An answer has no more bytes of messages than this, unless one message has. So an answer is quick
-# to send, and always fits into a frame.
+# The limit of message bytes per answer, unless a single message has more. So an answer is quick to
+# send, and always fits into a frame.
 _MESSAGES: Final = 1024 * 1024
 _MOST_NUMBER: Final = 2**63
 
@@ -68,8 +68,8 @@ def encoded(members: dict[str, Any]) -> bytes:
     """Return a frame, with its length.
 
     Raises:
-        ValueTooLargeError: it has more bytes than a frame may have.
-        IllegalOperationError: a member is nothing that JSON has.
+        ValueTooLargeError: it exceeds the size limit of a frame.
+        IllegalOperationError: JSON cannot represent a member.
     """
     try:
         raw = json.dumps(members, separators=(",", ":"), allow_nan=False).encode()
@@ -86,7 +86,7 @@ def length_in(head: bytes) -> int:
     """Return the length of the frame that follows.
 
     Raises:
-        ConnectionAbortedError: it is longer than a frame may be.
+        ConnectionAbortedError: it exceeds the size limit of a frame.
     """
     length = int.from_bytes(head)
     if length > _LONGEST:
@@ -95,10 +95,10 @@ def length_in(head: bytes) -> int:
 
 
 def decoded(raw: bytes) -> Frame:
-    """Return what a frame says.
+    """Return the content of a frame.
 
     Raises:
-        ConnectionAbortedError: it is no object with an ``id``, so nobody can answer it.
+        ConnectionAbortedError: it is not an object with an ``id``, so it cannot be answered.
     """
     try:
         members = json.loads(raw)
@@ -116,7 +116,7 @@ class Frame(NamedTuple):
     """A request or an answer. Its methods check what they return.
 
     Raises:
-        IllegalOperationError: a member is missing, or is something else.
+        IllegalOperationError: a member is missing, or has the wrong type.
     """
 
     id: int
@@ -163,12 +163,12 @@ class Frame(NamedTuple):
 
     @property
     def mode(self) -> SubscribeMode:
-        """How to subscribe. The hub checks which modes there are."""
+        """The subscription mode. The hub checks that it is a valid mode."""
         return cast("SubscribeMode", self.text("mode"))
 
     @property
     def preferences(self) -> SubscriptionPreferences | None:
-        """What a subscriber wants, if it says so."""
+        """The preferences of a subscriber, if the frame has any."""
         members = self.members.get("preferences")
         try:
             return None if members is None else SubscriptionPreferences.of(members)
@@ -177,7 +177,7 @@ class Frame(NamedTuple):
 
     @property
     def attempt(self) -> Attempt | None:
-        """Which attempt of a reader this is, if the client says so."""
+        """The attempt of a reader, if the frame has one."""
         match self.members.get("attempt"):
             case None:
                 return None
@@ -187,17 +187,17 @@ class Frame(NamedTuple):
 
     @property
     def redirect(self) -> Redirect | None:
-        """The hub to ask, if the answer names one."""
+        """The hub to ask, if the answer is a redirect."""
         return Redirect(self._hub("redirect")) if "redirect" in self.members else None
 
     @property
     def published(self) -> Published:
-        """The place of a message."""
+        """The position of a message."""
         return Published(self.number("number"), self._hub("hub"))
 
     @property
     def messages(self) -> list[Message]:
-        """The messages that a subscriber gets."""
+        """The delivered messages."""
         match self.members.get("messages"):
             case list(pairs):
                 return [self._message(pair) for pair in pairs]
@@ -221,12 +221,12 @@ class Frame(NamedTuple):
 
 
 def hub_members(info: HubInfo) -> list[Any]:
-    """Return a hub as a frame has it."""
+    """Return a hub as a member of a frame."""
     return [info.address, info.incarnation]
 
 
 def redirect_members(redirect: Redirect) -> dict[str, Any]:
-    """Return the answer that sends a client to another hub."""
+    """Return the answer that redirects a client to another hub."""
     return {"redirect": hub_members(redirect.hub)}
 
 
@@ -236,7 +236,7 @@ def message_members(messages: Sequence[Message]) -> dict[str, Any]:
 
 
 def fitting(messages: Sequence[Message]) -> int:
-    """Return how many of the first messages one answer has: at least one, if there is one."""
+    """Return how many of the first messages fit into one answer: at least one, if there is one."""
     size = 0
     for count, message in enumerate(messages):
         size += len(message.body)
@@ -250,7 +250,7 @@ def error_members(error: Exception) -> dict[str, Any]:
     kind = type(error).__name__
     if not isinstance(error, MetadataStoreError):
         return {"error": kind, "message": str(error)}
-    # One that another package has derived is told as the error from which it is derived.
+    # An error class of another package is sent as the class that it derives from.
     known = [one.__name__ for one in type(error).__mro__ if _class(one.__name__) is one]
     return {
         "error": known[0],
@@ -261,10 +261,11 @@ def error_members(error: Exception) -> dict[str, Any]:
 
 
 def error_in(answer: Frame) -> Exception | None:
-    """Return the error that a hub has raised, of the same class, if the answer has one.
+    """Return the error of the answer, if any, as the class that the hub has raised.
 
-    What is no ``MetadataStoreError`` is an error of the hub's machine, such as a full disk, or of a
-    listener. For the client, the hub has failed: ``ConnectionAbortedError``, so it asks another.
+    Errors other than ``MetadataStoreError`` come from the hub's machine, such as a full disk, or
+    from a listener. For the client, the hub has failed: it gets a ``ConnectionAbortedError``, and
+    asks another hub.
     """
     if "error" not in answer.members:
         return None
@@ -273,7 +274,7 @@ def error_in(answer: Frame) -> Exception | None:
     if kind is None:
         return ConnectionAbortedError(f"the hub has failed: {name}: {message}")
     error = kind(message)
-    # An error can differ from its class, which alone decides without these.
+    # The attributes of an error can differ from the defaults of its class.
     retriable, outcome = answer.members.get("retriable"), answer.members.get("outcome")
     if isinstance(retriable, bool) and retriable != error.retriable:
         error.retriable = retriable

@@ -1,4 +1,4 @@
-"""How a hub behaves, validated."""
+"""The settings of a hub, validated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..topics.region import OwnershipMode
 
 __all__ = ["HubSettings"]
 
-# The settings that are seconds, or ``None`` for never.
+# The settings in seconds, where ``None`` means never.
 _SECONDS: Final = (
     "mark_interval",
     "report_interval",
@@ -20,7 +20,7 @@ _SECONDS: Final = (
     "retention_after_access",
     "retention_after_claim",
 )
-# Others are numbers, with the bound of those of a load.
+# The other numeric settings, with the same bound as the numbers of a load.
 _BOUND: Final = 2**64
 _COUNTS: Final = ("window", "most_redelivered", "most_shed", "max_topics")
 _CHOICES: Final = {"ownership": get_args(OwnershipMode), "strategy": get_args(Strategy)}
@@ -28,31 +28,30 @@ _CHOICES: Final = {"ownership": get_args(OwnershipMode), "strategy": get_args(St
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSettings:
-    """How a hub behaves. All hubs of a region must have the same ``ownership``.
+    """The settings of a hub. All hubs of a region must have the same ``ownership``.
 
     Attributes:
         ownership: ``"ephemeral"`` or ``"compared"``; see ``docs/hubs.md``.
-        strategy: how a hub is chosen for a topic without an owner.
-        capacity: what this hub can bear, in comparison with others.
-        max_topics: the most topics that it owns. Beyond that, it gives up the one that was used
-            least recently. ``None`` for no limit.
-        window: the most messages that are delivered to a subscriber and not consumed, unless its
-            preferences say otherwise.
-        most_redelivered: the most messages that a subscriber gets again after a crash of the hub
-            although it had consumed them.
+        strategy: how to choose a hub for a topic without an owner.
+        capacity: the capacity of this hub relative to others.
+        max_topics: the limit of topics that it owns. Above the limit, it releases the least
+            recently used topic. ``None`` for no limit.
+        window: the limit of delivered, unconsumed messages of a subscriber, unless its preferences
+            set another one.
+        most_redelivered: the limit of consumed messages that a subscriber gets again after a crash
+            of the hub.
         mark_interval: seconds until a consume mark is written.
-        report_interval: seconds between reports of the load.
-        shed_interval: seconds between two looks whether the hub bears more than it should; ``None``
-            to shed nothing.
-        tolerance: how much more than the average a hub may bear, as a part of it.
-        most_shed: the most topics that it gives up at each of these looks.
-        retention_after_access: seconds after which a topic that nobody uses is given up, or
-            ``None``. A topic is in use while it has subscribers.
-        retention_after_claim: seconds after which a topic is given up although it is in use, so
-            that topics move between hubs now and then, or ``None``.
+        report_interval: seconds between load reports.
+        shed_interval: seconds between two checks for overload; ``None`` to disable shedding.
+        tolerance: how far the score of a hub may exceed the average, as a fraction of it.
+        most_shed: the limit of topics that it releases at each of these checks.
+        retention_after_access: seconds after which an unused topic is released, or ``None``. A
+            topic is in use while it has subscribers.
+        retention_after_claim: seconds after which a topic is released even if it is in use, so that
+            topics move between hubs from time to time, or ``None``.
 
     Raises:
-        InvalidSettingError: a value is out of its range. The error names both.
+        InvalidSettingError: a value is out of range. The error names the value and the range.
     """
 
     ownership: OwnershipMode = "ephemeral"

@@ -1,4 +1,4 @@
-"""Which topics a hub gives up, and when. Pure functions."""
+"""Which topics a hub releases, and when. Pure functions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Held(NamedTuple):
     Attributes:
         topic: its name.
         message_rate: messages per second.
-        connections: its subscribers that are connected.
+        connections: the number of connected subscribers.
         claimed: when the hub became its owner, in seconds.
-        used: when somebody published or subscribed last.
+        used: the time of the last publish or subscribe.
     """
 
     topic: str
@@ -38,16 +38,17 @@ def to_shed(
     held: Iterable[Held],
     settings: HubSettings,
 ) -> list[str]:
-    """Return the topics that a hub gives up because it bears more than its share.
+    """Return the topics that a hub releases because it is overloaded.
 
-    It does so when its score is above the average of all hubs that take topics, and the tolerance.
-    It then gives up what brings it down to the average, hot topics first. A topic that is heavier
-    than the whole surplus stays: it would make another hub the overloaded one, and move for ever.
+    A hub is overloaded when its score exceeds the average of all hubs that take topics by more than
+        the tolerance. It then releases topics until it reaches the average, hot topics first. A
+        topic that is heavier than the whole surplus stays: it would overload the next hub, and move
+        forever.
 
     Args:
         address: the hub.
-        load: its load now. What it has reported is older.
-        hubs: all hubs that are alive, as ``Hosts.hubs`` returns them.
+        load: its current load, newer than its last report.
+        hubs: all live hubs, as returned by ``Hosts.hubs``.
         held: its topics.
         settings: ``tolerance`` and ``most_shed`` decide.
     """
@@ -75,12 +76,12 @@ def to_shed(
 
 
 def unused(held: Collection[Held], settings: HubSettings, now: float) -> list[str]:
-    """Return the topics that a hub gives up because of their age, or because it has too many.
+    """Return the topics that a hub releases because they are too old or too many.
 
     Args:
         held: its topics.
         settings: the two retentions and ``max_topics`` decide.
-        now: the time, as those of the topics.
+        now: the current time, on the clock of the topics' times.
     """
     after_access, after_claim = settings.retention_after_access, settings.retention_after_claim
     old = [

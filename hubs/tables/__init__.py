@@ -4,14 +4,14 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 
 - ``versions``: versions of values
 - ``errors``: the error of a record that cannot be read
-- ``results``: what tables return, and what callers give them
+- ``results``: the results of tables, and the types of arguments
 - ``records``: values as bytes
-- ``async_generations``: how a key is changed on ZooKeeper only as long as nobody else has
-- ``async_states``: how a key is changed, on any store, only as long as nobody else has
-- ``async_watchers``: watchers of keys, each called once
-- ``rows``: the place of a key's record, how it is changed, and the errors that name the key
+- ``async_generations``: conditional changes of a key on ZooKeeper
+- ``async_states``: conditional changes of a key on any store
+- ``async_watchers``: one-shot watchers of keys
+- ``rows``: the location of a key's record, its changes, and the errors that name the key
 - ``async_writes``: executes changes of records
-- ``async_shelves``: records read, merged and written, one by one or many together
+- ``async_shelves``: reads, merges and writes records, singly or in batches
 - ``async_cursors``: the keys and values of a table, page by page
 - ``async_tables``: tables, and the store of tables
 """

@@ -18,19 +18,19 @@ from .results import Entry, VersionedValue
 
 __all__ = ["AsyncCursor"]
 
-# The values that a cursor reads at a time.
+# The number of values that a cursor reads at a time.
 _PAGE: Final = 1000
 
 
 class AsyncCursor:
-    """Returns the keys that a table had when the cursor was opened, each once, in order.
+    """Iterates over the keys that a table had when the cursor was opened, each once, in order.
 
-    A key that is created later is not shown. One that is removed before its page is read is left
-    out. The value and the version of a key are those of the moment when its page is read.
+    Keys created later are not shown. Keys removed before their page is read are omitted. The value
+    and the version of a key are those at the time its page is read.
 
-    It is an iterator of :class:`Entry`, and a context manager. One thread or task uses it. After an
-    error of the store, the next call reads the same keys again; after a record that cannot be read,
-    it goes on behind that.
+    The cursor is an iterator of :class:`Entry`, and a context manager. Use it from one thread or
+    task. After an error of the store, the next call reads the same keys again. After a record that
+    cannot be read, the next call continues behind it.
     """
 
     def __init__(
@@ -42,21 +42,21 @@ class AsyncCursor:
     ) -> None:
         self._store = store
         self._at = at
-        self._names = names  # those that are left
+        self._names = names  # the remaining names
         self._shown = shown
         self._page: deque[Entry] = deque()
         self._names.reverse()
 
     @property
     def has_more_entries(self) -> bool:
-        """Whether there are keys that were not returned yet. All of them may be removed by now."""
+        """Whether there are more keys. All of them may have been removed by now."""
         return bool(self._page or self._names)
 
     async def read_entries(self, n: int) -> list[Entry]:
         """Return the next ``n`` entries, all of them in memory; fewer only at the end.
 
         Raises:
-            IllegalOperationError: ``n`` is no number from 1 on.
+            IllegalOperationError: ``n`` is not a number from 1 on.
             DamagedRecordError: a record cannot be read.
         """
         if type(n) is not int or n < 1:
@@ -77,7 +77,7 @@ class AsyncCursor:
         for outcome, name in zip(outcomes, names, strict=True):
             if outcome.error is not None:
                 raise outcome.error
-            self._names.pop()  # Not earlier: after an error, the next call goes on here.
+            self._names.pop()  # Not earlier: after an error, the next call continues here.
             key, found = text_of(name), outcome.result
             if key is not None and isinstance(found, GetResult):
                 self._page.append(Entry(key, *self._shown(found)))

@@ -1,15 +1,15 @@
 # async:
 # `_sync/generations.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""How a table on ZooKeeper changes a key only as long as nobody else has.
+"""How a table on ZooKeeper changes a key on condition that no other client has changed it.
 
-ZooKeeper only has conditions on versions, which begin anew with each creation.
+ZooKeeper only supports conditions on versions, and versions restart with each creation.
 
 - Each record has a random number, its *life*, which it keeps until it is removed. The life is part
-  of its version, so no version of a key ever comes back.
-- So that a write touches only the life that was read, all keys share some *generations*: paths
-  whose versions grow with each removal. A removal puts to the generation of its key; a put of
-  another value checks it, in one transaction with the put itself.
+  of its version, so a version of a key is never reused.
+- To make sure that a write affects only the life that was read, all keys share some *generations*:
+  paths whose versions grow with each removal. A removal puts to the generation of its key. A put
+  that replaces a value checks the generation, in one transaction with the put itself.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from .versions import Version
 
 __all__ = ["AsyncByGeneration"]
 
-# More generations are less often in the way of each other's keys; emptying a table takes a
-# transaction for each of them.
+# With more generations, fewer keys conflict with each other, but emptying a table takes one
+# transaction per generation.
 _GENERATIONS: Final = 256
-# A fork does not repeat its numbers.
+# A forked child does not repeat the numbers of its parent.
 _RANDOM: Final = random.SystemRandom()
-# The most keys that one transaction removes.
+# The largest number of keys that one transaction removes.
 _PAGE: Final = 500
 
 _T = TypeVar("_T")
 
 
 class AsyncByGeneration:
-    """The life of a record and the version of its path are the version of its key.
+    """The version of a key consists of the life of its record and the version of its path.
 
     Args:
         store: the store.
@@ -58,12 +58,11 @@ class AsyncByGeneration:
     def __init__(self, store: AsyncMetadataStore, place: str) -> None:
         self._store = store
         self._place = place
-        # The versions of the generations, as far as they are known, and the session in which they
-        # were read. One that is outdated refuses the write that expects it, so any thread may read
-        # and set them.
+        # The known versions of the generations, and the session in which they were read. A write
+        # that expects an outdated version is refused, so any thread may read and set them.
         self._known: dict[str, int] = {}
         self._session: object = None
-        # Whoever reads one generation, and may create it, has passed its gate.
+        # A reader of a generation, which may create it, holds its gate.
         self._gates: dict[str, AsyncGate] = {}
 
     def version(self, stat: Stat, life: int) -> Version:
@@ -71,7 +70,7 @@ class AsyncByGeneration:
 
     async def read(self, path: str) -> StoredRecord | None:
         while True:
-            # In this order: whoever removes what is read here moves the generation on.
+            # In this order: a removal of what is read here advances the generation.
             session = await self._enter_session()
             generation = await self._generation(self._at(path))
             found = await self._store.get(path)
@@ -127,7 +126,7 @@ class AsyncByGeneration:
         return removed
 
     async def _remove_some(self, at: str, deletes: Sequence[Delete]) -> int:
-        """Remove the records of one generation, whatever they are."""
+        """Remove the records of one generation, at any version."""
         left = deletes
         while left:
             generation = await self._generation(at)
@@ -139,7 +138,7 @@ class AsyncByGeneration:
             else:
                 self._known[at] = generation + 1
                 break
-            # Somebody has removed some of them, or others.
+            # Another client has removed some of them, or other keys.
             self._known.pop(at, None)
             await self._store.sync()
             there = await self._apply([Exists(delete.path) for delete in left])
@@ -147,15 +146,15 @@ class AsyncByGeneration:
         return len(left)
 
     async def _enter_session(self) -> str | None:
-        """Return the present session, after which reads show what was written before it.
+        """Return the current session. After this, reads show everything that was written before it.
 
-        All reads of one ``read`` are from one session: the next one may begin on a server that lags
-        behind this one.
+        All reads of one ``read`` use one session: the next session may begin on a server that lags
+            behind the server of this one.
         """
         session = self._store.session.id
         if session != self._session:
             await self._store.sync()
-            if session != self._session:  # Otherwise, others may have read generations in it.
+            if session != self._session:  # Otherwise, other calls may have read generations in it.
                 self._known, self._session = {}, session
         return session
 
@@ -176,10 +175,10 @@ class AsyncByGeneration:
     async def _generations(self, places: Sequence[str]) -> list[int]:
         """Return the versions of generations.
 
-        Those that are missing are created: the check that a path is missing would cost ZooKeeper
-        two changes in each transaction.
+        Missing generations are created: checking that a path is missing would cost ZooKeeper two
+            changes in each transaction.
         """
-        # Any thread may forget what is known, or begin anew.
+        # Any thread may reset what is known.
         cached = {at: self._known.get(at) for at in places}
         known = {at: version for at, version in cached.items() if version is not None}
         while unknown := [*{*places} - known.keys()]:
@@ -190,7 +189,7 @@ class AsyncByGeneration:
                 stat = found.stat if isinstance(found, GetResult) else found
                 if isinstance(stat, Stat):
                     known[stat.path] = self._known[stat.path] = stat.version
-            if len(known) < len({*places}):  # Somebody else has created one meanwhile.
+            if len(known) < len({*places}):  # Another client has created one meanwhile.
                 await self._store.sync()
         return [known[at] for at in places]
 

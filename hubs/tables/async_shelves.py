@@ -1,7 +1,7 @@
 # async:
 # `_sync/shelves.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""The records of tables: read, merged and written, one by one or many together."""
+"""Reads, merges and writes the records of tables, singly or in batches."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ __all__ = ["AsyncShelf", "Change"]
 
 _BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 
-#: Receives the value of a row, and returns the fields to put; ``None`` to leave it as it is. An
-#: error that it raises is that of the row.
+#: Receives the value of a row, and returns the fields to put, or ``None`` to leave the row
+#: unchanged. If it raises, its error becomes the result of the row.
 Change: TypeAlias = Callable[[VersionedValue], Mapping[str, bytes | None] | None]
 
-# Makes the write of a row that was read; ``None``: it stays as it is.
+# Builds the write of a row that was read; ``None`` leaves it unchanged.
 _Change: TypeAlias = Callable[[StoredRecord | None], Write | None]
 _Ended: TypeAlias = Version | MetadataStoreError | None
 
@@ -56,14 +56,14 @@ class AsyncShelf:
         self.closed = AsyncSignal()
         self._states = async_states_of(store, removals)
         self._watchers: dict[str, AsyncWatchers] = {}  # by the path of their table
-        # Whether a read may miss what others have written.
+        # Whether a read may miss writes of other clients.
         self._lags = "linearizable_reads" not in store.capabilities
 
     def check_open(self) -> None:
         """Check that the tables were not closed.
 
         Raises:
-            StoreClosedError: they were.
+            StoreClosedError: the tables were closed.
         """
         if self.closed.is_set():
             raise StoreClosedError("the tables were closed")
@@ -83,20 +83,20 @@ class AsyncShelf:
         return found
 
     async def catch_up(self) -> None:
-        """Let later reads show what others have written before."""
+        """Make later reads show all earlier writes of other clients."""
         if self._lags:
             await self.store.sync()
 
     async def get(self, row: Row, *, certain: bool = True) -> GetResult:
-        """Return what a row holds.
+        """Return the record of a row.
 
         Args:
             row: the row.
-            certain: whether it is read again, after all that others have written before, if it
-                seems to hold nothing on a store whose reads may lag.
+            certain: whether to catch up and read again if the row seems to be empty on a store
+                whose reads may lag.
 
         Raises:
-            NoKeyError: it holds nothing.
+            NoKeyError: the row is empty.
         """
         found = await self.store.get(row.path)
         if found is None and certain and self._lags:
@@ -107,7 +107,7 @@ class AsyncShelf:
         return found
 
     def shown(self, found: GetResult, fields: Collection[str] | None = None) -> VersionedValue:
-        """Return the value that was found, or some fields of it.
+        """Return a value that was read, or some of its fields.
 
         Raises:
             DamagedRecordError: it cannot be read.
@@ -153,16 +153,16 @@ class AsyncShelf:
         ended |= await self._change_all(
             {at: (put[0], self._put(*put)) for at, put in enumerate(puts) if at not in news}
         )
-        # No put leaves its row as it was.
+        # A put always changes its row.
         return [one for at in range(len(puts)) if (one := ended[at]) is not None]
 
     async def change_all(
         self, changes: Sequence[tuple[Row, Change]]
     ) -> list[Version | MetadataStoreError | None]:
-        """Change rows, each only as long as nobody else has, in batches. A row occurs once.
+        """Change rows in batches, each unless another client has changed it. A row occurs once.
 
-        Returns the new version of each, ``None`` if its change has left it as it was, or its error,
-        in the order given.
+        Returns, in the order given, the new version of each row, ``None`` if the row is unchanged,
+        or its error.
         """
 
         def made(row: Row, change: Change) -> _Change:
@@ -189,7 +189,7 @@ class AsyncShelf:
         await self._change(row, write)
 
     async def remove_all(self, paths: list[str]) -> int:
-        """Remove records, whatever they are. Return the number of those that were there."""
+        """Remove records at any version. Return the number of records that existed."""
         return await self._states.remove_all(paths)
 
     # Inside
@@ -206,7 +206,7 @@ class AsyncShelf:
             paths.add(row.path)
 
     async def _change(self, row: Row, change: _Change) -> Written:
-        """Read a row and write what its change makes of it, until nobody else was quicker."""
+        """Read a row and write its change, until no other client was faster."""
         attempts = 0
         while True:
             stored = await self._states.read(row.path)
@@ -214,7 +214,7 @@ class AsyncShelf:
             try:
                 write = change(stored)
             except MetadataStoreError:
-                if attempts or not self._lags:  # Otherwise, what was read may be outdated.
+                if attempts or not self._lags:  # Otherwise, the result may be stale.
                     raise
             if write is not None:
                 with suppress(BadVersionError):
@@ -223,7 +223,7 @@ class AsyncShelf:
             attempts += 1
 
     async def _change_all(self, changes: Mapping[int, tuple[Row, _Change]]) -> dict[int, _Ended]:
-        """Change rows as ``_change`` does, and return how each has ended."""
+        """Change rows as ``_change`` does, and return the outcome of each."""
         ended: dict[int, _Ended] = {}
         left = changes
         attempts = 0
@@ -241,7 +241,7 @@ class AsyncShelf:
     async def _change_some(
         self, changes: Mapping[int, tuple[Row, _Change]], *, retry: bool
     ) -> dict[int, _Ended]:
-        """Try to change rows; return how those ended that need no other attempt."""
+        """Try to change rows; return the outcome of those that need no further attempt."""
         ended: dict[int, _Ended] = {}
         writes: dict[int, Write] = {}
         found = await self._states.read_all([row.path for row, _ in changes.values()])
@@ -252,7 +252,7 @@ class AsyncShelf:
             try:
                 write = change(stored)
             except MetadataStoreError as error:
-                if retry or not self._lags:  # Otherwise, what was read may be outdated.
+                if retry or not self._lags:  # Otherwise, the result may be stale.
                     ended[at] = error
                 continue
             if write is None:
@@ -263,11 +263,11 @@ class AsyncShelf:
         return ended | {
             at: one
             for at, one in zip(writes, written, strict=True)
-            if not isinstance(one, BadVersionError)  # Otherwise, somebody else was quicker.
+            if not isinstance(one, BadVersionError)  # Otherwise, another client was faster.
         }
 
     async def _pause(self, attempts: int) -> None:
-        """Wait before another attempt, and see to it that this reads what others have written."""
+        """Wait before the next attempt, and make sure that it reads the writes of others."""
         await asyncio.sleep(_BACKOFF.pause(attempts))
         await self.catch_up()
 
@@ -287,12 +287,12 @@ class AsyncShelf:
     def _at(
         self, row: Row, stored: StoredRecord | None, version: Version
     ) -> tuple[StoredRecord, Record]:
-        """Return a record that was read and must be at a version.
+        """Return a record that was read and must have a given version.
 
         Raises:
-            NoKeyError: there is none.
-            BadVersionError: it is at another version.
-            DamagedRecordError: it cannot be read, and the version is not that of this error.
+            NoKeyError: there is no record.
+            BadVersionError: the record has another version.
+            DamagedRecordError: it cannot be read, and the version is not the one in this error.
         """
         if stored is None:
             raise row.missing()
@@ -303,7 +303,7 @@ class AsyncShelf:
         raise damage or row.moved(actual, version)
 
     def _record(self, found: GetResult) -> tuple[Record, DamagedRecordError | None]:
-        """Return the record that a path holds, or why there is none."""
+        """Return the record at a path, or the reason why there is none."""
         try:
             return decoded(found), None
         except ValueDecodeError as error:

@@ -1,12 +1,12 @@
 # async:
 # `_sync/states.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""How a table changes a key only as long as nobody else has.
+"""How a table changes a key on condition that no other client has changed it.
 
-A put reads the record of its key, changes some fields, and writes it back on the condition that
-nobody has changed it meanwhile. That must also hold if the key was removed meanwhile and put again.
-Where a put may expect a revision, that is the condition, because revisions never come back. For
-ZooKeeper, see ``async_generations``.
+A put reads the record of its key, changes some fields, and writes it back on condition that no
+other client has changed it in the meantime. The condition must also fail if the key was removed and
+put again. Where a put can expect a revision, the revision is the condition, because revisions are
+never reused. For ZooKeeper, see ``async_generations``.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["AsyncByRevision", "AsyncStates", "async_states_of"]
 
 
 class AsyncStates(Protocol):
-    """Reads records, and says how they are changed."""
+    """Reads records, and builds their conditional writes."""
 
     def version(self, stat: Stat, life: int) -> Version:
         """Return the version of a record that was read or written."""
 
     async def read(self, path: str) -> StoredRecord | None:
-        """Read a record that may be replaced or removed then; ``None`` if there is none."""
+        """Read a record in order to replace or remove it; ``None`` if there is no record."""
 
     async def read_all(
         self, paths: Sequence[str]
@@ -42,13 +42,13 @@ class AsyncStates(Protocol):
         """Read records in batches. Return the error of each that failed."""
 
     def creation(self, row: Row, fields: dict[str, bytes]) -> Write:
-        """Return the write of the first record of a row."""
+        """Return the write that creates the record of a row."""
 
     def replacement(self, row: Row, stored: StoredRecord, record: Record) -> Write:
-        """Return the write of another record instead of one that was read."""
+        """Return the write that replaces a record that was read."""
 
     def removal(self, row: Row, stored: StoredRecord) -> Write:
-        """Return the removal of a record that was read."""
+        """Return the write that removes a record that was read."""
 
     def outdated(self, write: Write) -> None:
         """Note that the guard of a write did not hold."""
@@ -57,13 +57,13 @@ class AsyncStates(Protocol):
         """Note that a removal has taken effect."""
 
     async def remove_all(self, paths: list[str]) -> int:
-        """Remove records, whatever they are. Return the number of those that were there."""
+        """Remove records at any version. Return the number of records that existed."""
 
 
 class AsyncByRevision:
-    """The revision of a path is the version of its key.
+    """The version of a key is the revision of its path.
 
-    Paths that are changed together share a revision, so a version also tells the path.
+    Paths changed together share a revision, so a version also names the path.
     """
 
     def __init__(self, store: AsyncMetadataStore) -> None:
@@ -110,7 +110,7 @@ class AsyncByRevision:
 
 
 def async_states_of(store: AsyncMetadataStore, place: str) -> AsyncStates:
-    """Return how records are changed in a store. Generations are below ``place``."""
+    """Return the ``AsyncStates`` for a store. Generations are stored below ``place``."""
     if "expected_revisions" in store.capabilities:
         return AsyncByRevision(store)
     return AsyncByGeneration(store, place)

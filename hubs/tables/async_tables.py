@@ -30,16 +30,16 @@ _BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 class AsyncTable:
     """A table of a :class:`AsyncMetaStore`.
 
-    Keys are texts that are not empty. A value is a mapping from the names of its fields to bytes.
-    Any number of threads or tasks can share a table, and any number of processes can use it.
+    Keys are non-empty texts. A value is a mapping from field names to bytes. Any number of threads
+    or tasks can share a table, and any number of processes can use it.
 
-    All methods raise ``IllegalOperationError`` for an argument that is no key, value or version,
-    and errors of the store: see their ``outcome``. After ``IndeterminateError``, a put or a removal
-    may have taken effect.
+    All methods raise ``IllegalOperationError`` for an invalid key, value or version, and errors of
+        the store: see their ``outcome``. After ``IndeterminateError``, a put or a removal may have
+        taken effect.
 
-    If somebody else has damaged the record of a key, ``get`` raises ``DamagedRecordError``, and so
-    do a put and a removal, unless they name the version that the error has: then the put replaces
-    the whole record.
+    If another program has damaged the record of a key, ``get`` raises ``DamagedRecordError``. So do
+        a put and a removal, unless they name the version in the error: then the put replaces the
+        whole record.
     """
 
     def __init__(
@@ -67,29 +67,29 @@ class AsyncTable:
     ) -> VersionedValue:
         """Return the value of a key with its version.
 
-        A watcher is called once, with the key and an :class:`EventType`, at the first change after
-        what this call has found: ``CHANGED`` if the key was created or put, ``REMOVED`` if it was
-        removed. A key that is not there is watched, too. Each call arms a watcher of its own. It
-        stays armed through outages and lost sessions. If one hides the first change, the watcher
-        gets the difference afterwards, if there is one; so it is with every change on ZooKeeper
-        before 3.9.
+        A watcher is called once, with the key and an :class:`EventType`, on the first change after
+        the read: ``CHANGED`` if the key was created or put, ``REMOVED`` if it was removed. A
+        missing key can be watched, too. Each call arms a new watcher. It stays armed through
+        outages and lost sessions. If an outage hides the first change, the watcher gets the
+        difference afterwards, if there is one. ZooKeeper before 3.9 reports every change as such a
+        difference.
 
-        The watchers of a table are called one after the other, away from the caller, and perhaps
-        before this call has returned. They may use the table. Their exceptions are logged. When
-        the tables or the store are closed, no more of them are called.
+        The watchers of a table are called one after the other, in the background, possibly before
+        this call returns. They may use the table. Their exceptions are logged. After the tables or
+        the store are closed, no watcher is called.
 
         Args:
             key: the key.
-            fields: the names of the fields to return; ``()`` for the version alone, ``None`` for
-                all of them. Fields that the value does not have are left out.
+            fields: the names of the fields to return; ``()`` for only the version, ``None`` for all
+                fields. Missing fields are omitted.
             watcher: the function to call.
 
         Raises:
-            NoKeyError: the key is not there. The watcher is armed.
+            NoKeyError: the key does not exist. The watcher is armed.
             DamagedRecordError: its record cannot be read. The watcher is armed.
             UnsupportedError: the store has no watches.
-            OperationTimeoutError: the store cannot be watched, or read, within its
-                ``operation_timeout``. As after all further errors, the watcher is not armed.
+            OperationTimeoutError: the store cannot be watched or read within its
+                ``operation_timeout``. After this and all other errors, the watcher is not armed.
         """
         chosen, row = check_fields(fields), self.row(key)
         if watcher is None:
@@ -101,29 +101,29 @@ class AsyncTable:
         return self.shelf.shown(found, chosen)
 
     def disarm(self, key: str, watcher: Watcher) -> bool:
-        """Drop a watcher of a key that was not called yet; return whether there was one.
+        """Drop a pending watcher of a key; return whether there was one.
 
-        If it is armed several times, one of them is dropped.
+        A watcher that is armed several times is dropped once.
         """
         return self._watchers.disarm(self.row(key).path, watcher)
 
     async def put(self, key: str, value: Mapping[str, bytes | None], version: Version) -> Version:
         """Change some fields of a key, and return its new version.
 
-        The given fields are set, those given as ``None`` are removed, and the others stay. An empty
-        value only gives the key a new version. Puts of different fields at the same time all take
+        The put sets the given fields, removes those given as ``None``, and keeps the others. An
+        empty value only gives the key a new version. Concurrent puts of different fields all take
         effect.
 
         Args:
             key: the key.
             value: the fields.
-            version: ``Version.NEW`` creates the key; ``Version.ANY`` changes it at any version;
-                another version must be that of the key.
+            version: ``Version.NEW`` creates the key; ``Version.ANY`` changes it at any version; any
+                other version must match the key's current one.
 
         Raises:
-            KeyExistsError: the key is there, and the version is ``Version.NEW``.
-            NoKeyError: it is not there, and the version is another.
-            BadVersionError: it is at another version.
+            KeyExistsError: the key exists, and the version is ``Version.NEW``.
+            NoKeyError: the key does not exist, and the version is not ``Version.NEW``.
+            BadVersionError: the key has another version.
         """
         row, changes, version = self.row(key), check_value(value), check_version(version)
         return await self.shelf.put(row, changes, version)
@@ -133,20 +133,20 @@ class AsyncTable:
 
         Args:
             key: the key.
-            version: ``Version.ANY``, or the version that the key must have. ``Version.NEW`` is
-                never that of a key.
+            version: ``Version.ANY``, or the version that the key must have. ``Version.NEW`` never
+                matches.
 
         Raises:
-            NoKeyError: the key is not there.
-            BadVersionError: it is at another version.
+            NoKeyError: the key does not exist.
+            BadVersionError: the key has another version.
         """
         row, version = self.row(key), check_version(version)
         await self.shelf.remove(row, version)
 
     async def clear(self) -> int:
-        """Remove all keys, in batches; return the number of those that this call has removed.
+        """Remove all keys in batches; return the number of keys that this call removed.
 
-        Keys that others put meanwhile may stay.
+        Keys that other clients put in the meantime may stay.
         """
         names = await self._names()
         return await self.shelf.remove_all([self._at(name) for name in names])
@@ -156,10 +156,10 @@ class AsyncTable:
         return await self._cursor(check_fields(fields), lambda _: True, "ascending")
 
     def row(self, key: str, beside: tuple[Part, ...] = ()) -> Row:
-        """Return the place of a key's record, whether it is there or not; see ``Row`` in ``rows``.
+        """Return the location of a key's record, existing or not; see ``Row`` in ``rows``.
 
         Raises:
-            IllegalOperationError: it is no key.
+            IllegalOperationError: the key is invalid.
             StoreClosedError: the tables were closed.
         """
         self.shelf.check_open()
@@ -181,7 +181,7 @@ class AsyncTable:
         return AsyncCursor(shelf.store, self._at, names, lambda found: shelf.shown(found, fields))
 
     async def _names(self) -> list[str]:
-        """Return the names of all keys; what others have put there is left out."""
+        """Return the names of all keys, without foreign paths."""
         self.shelf.check_open()
         await self.shelf.catch_up()
         names = await self.shelf.store.get_children(self._place)
@@ -195,7 +195,7 @@ class AsyncTable:
 
 
 class AsyncScannableTable(AsyncTable):
-    """A table whose keys can be read in their order, which is that of their bytes in UTF-8."""
+    """A table whose keys can be read in order, by their bytes in UTF-8."""
 
     async def open_cursor(  # type: ignore[override]
         self,
@@ -209,16 +209,16 @@ class AsyncScannableTable(AsyncTable):
         """Return a cursor over the keys in a range; see :class:`AsyncCursor` for what it shows.
 
         Args:
-            first: the end with which the cursor begins; ``None`` for no end.
+            first: the bound at which the cursor starts; ``None`` for no bound.
             first_inclusive: whether ``first`` belongs to the range.
-            last: the other end; ``None`` for no end.
+            last: the other bound; ``None`` for no bound.
             last_inclusive: whether ``last`` belongs to the range.
             order: ``"ascending"`` or ``"descending"``.
             fields: as for ``get``.
 
         Raises:
-            IllegalOperationError: the range is inverted: ``first`` comes after ``last`` in this
-                order. Or an argument is no key, flag, order or list of fields.
+            IllegalOperationError: the range is inverted, so that ``first`` comes after ``last`` in
+                this order; or a key, flag, order or list of fields is invalid.
         """
         if order not in ("ascending", "descending"):
             raise IllegalOperationError(
@@ -249,10 +249,10 @@ class AsyncScannableTable(AsyncTable):
 class AsyncMetaStore:
     """Tables in a store.
 
-    Below its path, a table has its keys at ``tables/NAME/KEY``. On stores without the capability
-    ``"expected_revisions"`` (ZooKeeper), ``removals`` keeps versions of removed keys from
-    coming back; do not remove it, or set it back, while versions are in use. There, a key that the
-    store itself removes, not its table, may come back with a late put of somebody else. A table of
+    A table stores its keys at ``tables/NAME/KEY`` below its path. On stores without the capability
+    ``"expected_revisions"`` (ZooKeeper), ``removals`` prevents versions of removed keys from being
+    reused; do not remove or reset it while versions are in use. There, if a key is removed through
+    the store and not through its table, a late put of another client can restore it. A table of
     ledgers counts its ids at ``ids/NAME``. Names and keys are escaped (see ``hubs.names``).
 
     Close it, or use it as a context manager. The store stays open.
@@ -290,25 +290,25 @@ class AsyncMetaStore:
         return self._shelf.closed.is_set()
 
     async def create_table(self, name: str) -> AsyncTable:
-        """Return the table of a name. Nothing is written until the first put."""
+        """Return the table with this name. Nothing is written until the first put."""
         return AsyncTable(self._shelf, name, self._place(name))
 
     async def create_scannable_table(self, name: str) -> AsyncScannableTable:
-        """Return the table of a name, with cursors over ranges of keys.
+        """Return the table with this name, with cursors over ranges of keys.
 
-        All stores of this package are ordered, so this never fails on them.
+        All stores of this package are ordered, so this call never fails.
         """
         return AsyncScannableTable(self._shelf, name, self._place(name))
 
     async def close(self) -> None:
         """End the use of all tables: later calls raise ``StoreClosedError``.
 
-        No watcher is called after this; a call under way goes on.
+        No watcher is called after this; a running call finishes.
         """
         self._shelf.close()
 
     def _place(self, name: str) -> str:
-        """Return the path below which a table has its keys."""
+        """Return the path below which a table stores its keys."""
         return f"{self._path}/tables/{_part(name)}"
 
     async def __aenter__(self) -> Self:
@@ -322,10 +322,10 @@ class AsyncMetaStore:
 
 
 def _part(key: object) -> str:
-    """Return a key, or the name of a table, as a part of a path.
+    """Return a key or a table name as a path component.
 
     Raises:
-        IllegalOperationError: it is none.
+        IllegalOperationError: the key or name is invalid.
     """
     if not isinstance(key, str):
         raise IllegalOperationError(f"a key must be a str that is not empty, not {key!r:.80}")

@@ -1,18 +1,19 @@
 # async:
 # `_sync/watchers.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""One-shot watchers of keys: each is called once, at the first change after a read.
+"""One-shot watchers of keys: each is called once, on the first change after a read.
 
-A watcher is *reading* until its first read has ended, then *waiting*, and then it is called or
-dropped. One watch of the store serves all watchers of a table, and is in place before they read. An
-event may be older than what a watcher has read, so revisions decide which of them is called:
+A watcher is *reading* until its first read ends, then *waiting*, until it is called or dropped. One
+watch of the store serves all watchers of a table, and is in place before they read. An event may be
+older than the state that a watcher has read, so revisions decide which watchers are called:
 
-- A key that is there has the revision of its value. A later event is news.
-- For a missing key, the store gives a revision before the read. A later creation is news.
-- ZooKeeper before 3.9 reports events without revisions, and a store without scans tells none. Then
-  the key is read again and compared. So it is after a gap, for all keys.
+- For an existing key, the read returns the revision of its value. A later event is news.
+- For a missing key, the store provides a revision from before the read. A later creation is news.
+- ZooKeeper before 3.9 reports events without revisions, and a store without scans provides none.
+  Then the key is read again and compared. After a gap, this happens for every key.
 
-What comes during the first read is kept and judged after it. After a gap, that read begins again.
+Events that arrive during the first read are kept and judged after it. After a gap, that read is
+repeated.
 """
 
 from __future__ import annotations
@@ -50,17 +51,17 @@ __all__ = ["AsyncWatchers", "async_check_watcher"]
 
 log = get_logger("batchkeeper.hubs")
 
-# Seconds without an armed watcher, after which the watch of a table ends.
+# Seconds without an armed watcher after which the watch of a table ends.
 _LINGER: Final = 60.0
 
 
 class _Baseline(NamedTuple):
-    """What a watcher has read.
+    """The state that a watcher has read.
 
     Attributes:
-        there: whether the key was there.
-        revision: that of its value; for a missing key, one of the store from before the read, or
-            ``None`` where the store tells none.
+        there: whether the key existed.
+        revision: the revision of its value; for a missing key, a store revision from before the
+            read, or ``None`` where the store provides none.
     """
 
     there: bool
@@ -68,11 +69,11 @@ class _Baseline(NamedTuple):
 
 
 class _Armed:
-    """A watcher that is reading or waiting. The lock of its table guards it.
+    """A watcher that is reading or waiting, guarded by the lock of its table.
 
     Attributes:
-        baseline: what it has read; ``None`` while it is reading.
-        events: those that came while it was reading.
+        baseline: the state that it has read; ``None`` while it is reading.
+        events: events that arrived while it was reading.
         missed: whether events were missed while it was reading.
     """
 
@@ -96,14 +97,14 @@ class _DueCall(NamedTuple):
 
 
 def _age(event: WatchEvent, baseline: _Baseline) -> Literal["old", "new", "unknown"]:
-    """Say whether an event is news to a watcher."""
+    """Return whether an event is news to a watcher."""
     if event.revision is None or baseline.revision is None:
         return "unknown"
     if event.revision <= baseline.revision:
         return "old"
     if baseline.there or event.kind == "created":
         return "new"
-    # Before the read, somebody has removed the key, and may have changed it before that.
+    # The key was removed before the read, and may have been changed before that.
     return "old" if event.kind == "deleted" else "unknown"
 
 
@@ -112,7 +113,7 @@ def _type_of(event: WatchEvent) -> EventType:
 
 
 def _difference(found: GetResult | None, baseline: _Baseline) -> EventType | None:
-    """Return what has happened to a key since a watcher has read it, if anything has."""
+    """Return how a key has changed since a watcher read it, if it has."""
     if found is None:
         return EventType.REMOVED if baseline.there else None
     newer = baseline.revision is None or found.stat.revision > baseline.revision
@@ -140,14 +141,14 @@ class AsyncWatchers:
         self._armed: dict[str, dict[_Armed, None]] = {}  # by path, first come first
         self._used = 0.0  # when a watcher was last armed or called
         self._follower: AsyncFollower | None = None
-        self._error: MetadataStoreError | None = None  # with which the last follower has ended
+        self._error: MetadataStoreError | None = None  # the error that ended the last follower
 
     async def read(self, key: str, path: str, watcher: Watcher) -> GetResult | None:
-        """Read a path, and call a watcher at the first change after that.
+        """Read a path, and call a watcher on the first change after the read.
 
         Raises:
             UnsupportedError: the store has no watches.
-            MetadataStoreError: the store cannot be watched or read. The watcher is not armed then.
+            MetadataStoreError: the store cannot be watched or read. The watcher is not armed.
         """
         check_capability("watches", "a watcher", self._store.capabilities, repr(self._store))
         self._check_process(path)
@@ -202,12 +203,12 @@ class AsyncWatchers:
             self._listener.close()
         if follower is not None:
             follower.close()
-            follower.ready.set()  # It may be waiting for the store.
+            follower.ready.set()  # Its callers may be waiting.
 
     # The watch
 
     def _arm(self, armed: _Armed) -> AsyncFollower:
-        """Take in a watcher, and begin the watch if there is none."""
+        """Arm a watcher, and start the watch if there is none."""
         with self._lock:
             if self._closed.is_set() or self._listener.closed:
                 raise StoreClosedError("the tables were closed", path=armed.path)
@@ -223,8 +224,8 @@ class AsyncWatchers:
             except BaseException as error:
                 failure = MetadataStoreError(f"no watch could begin: {error!r}", path=armed.path)
                 self._end(follower, failure)
-                follower.ready.set()  # Others wait for it.
-                if isinstance(error, RuntimeError):  # There is no thread left.
+                follower.ready.set()  # Other calls wait for it.
+                if isinstance(error, RuntimeError):  # No thread is left.
                     raise failure from error
                 raise
         return follower
@@ -258,7 +259,7 @@ class AsyncWatchers:
         return follower
 
     def _end(self, follower: AsyncFollower, error: MetadataStoreError) -> None:
-        """Note that a follower has ended. Armed watchers stay, and the next one compares them."""
+        """Note the end of a follower. Armed watchers stay; the next follower compares them."""
         if isinstance(error, StoreClosedError):
             self.close()
             return
@@ -268,9 +269,9 @@ class AsyncWatchers:
                 self._follower, self._error = None, error
 
     def _check_current(self, follower: AsyncFollower, path: str) -> None:
-        """Raise the error with which a follower has ended, if it has.
+        """Raise the error that ended a follower, if it has ended.
 
-        It ends without one only if nothing is armed: somebody has disarmed this watcher meanwhile.
+        It ends without an error only if no watcher is armed: this one has been disarmed meanwhile.
         """
         if self._follower is not follower and self._error is not None:
             raise self._error.for_path(path)
@@ -287,7 +288,7 @@ class AsyncWatchers:
         found = await self._store.get(path)
         if found is None:
             try:
-                # This also makes sure that the second read does not lag.
+                # This also ensures that the second read does not lag.
                 revision = await self._store.revision()
             except UnsupportedError:
                 revision = None
@@ -299,7 +300,7 @@ class AsyncWatchers:
 
     async def _hear(self, event: WatchEvent) -> None:
         """Judge an event for the watchers of its path."""
-        if event.path not in self._armed:  # Whoever is armed from now on reads later.
+        if event.path not in self._armed:  # Watchers armed from now on read later.
             return
         calls = False
         unknown: list[_Armed] = []
@@ -319,7 +320,7 @@ class AsyncWatchers:
             await self._compare(unknown)
 
     async def _compare_all(self) -> None:
-        """Compare what all waiting watchers have read with what is there; the others read again."""
+        """Compare the states of all waiting watchers with the store; the others read again."""
         with self._lock:
             every = [*chain.from_iterable(self._armed.values())]
             for armed in every:
@@ -329,7 +330,7 @@ class AsyncWatchers:
             await self._compare(waiting)
 
     async def _compare(self, waiting: Iterable[_Armed]) -> None:
-        """Compare what watchers have read with what is there."""
+        """Compare the states that watchers have read with the store."""
         if "linearizable_reads" not in self._store.capabilities:
             await self._store.sync()
         paths = list(dict.fromkeys(armed.path for armed in waiting))
@@ -352,11 +353,11 @@ class AsyncWatchers:
     # Under the lock
 
     def _schedule(self, armed: _Armed, event: EventType) -> bool:
-        """Let a watcher be called; return whether the listener must be started."""
+        """Schedule the call of a watcher; return whether the listener must be started."""
         return self._remove(armed) and self._listener.add(_DueCall(armed.watcher, armed.key, event))
 
     def _remove(self, armed: _Armed) -> bool:
-        """Take a watcher out; return whether it was armed."""
+        """Remove a watcher; return whether it was armed."""
         some = self._armed.get(armed.path, {})
         if armed not in some:
             return False
@@ -367,7 +368,7 @@ class AsyncWatchers:
         return True
 
     def _call(self, due: _DueCall) -> object:
-        """Call a watcher, unless the store is closed, which the follower may not know yet."""
+        """Call a watcher, unless the store is closed. The follower may not know that yet."""
         with suppress(UnsupportedError):  # A store without a session.
             if self._store.session.state == "closed":
                 return None
@@ -375,10 +376,10 @@ class AsyncWatchers:
 
 
 def async_check_watcher(watcher: Callable[..., object]) -> None:
-    """Refuse what cannot be called.
+    """Refuse a watcher that cannot be called.
 
     Raises:
-        IllegalOperationError: it is no function, or for threads a coroutine function.
+        IllegalOperationError: it is not a function, or, for threads, it is a coroutine function.
     """
     # async:
     refused = not callable(watcher)

@@ -9,11 +9,12 @@ __all__ = ["DamagedRecordError"]
 
 
 class DamagedRecordError(ValueDecodeError):
-    """Somebody else has written to the path of a key what is no record.
+    """Another program has written something to the path of a key that is not a record.
 
     Attributes:
         at: its version. A put or a removal with this version replaces or removes it. On ZooKeeper,
-            it can match again if the key was removed, put and damaged anew meanwhile.
+            the version can match again if the key was removed, put and damaged again in the
+            meantime.
     """
 
     def __init__(

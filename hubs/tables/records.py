@@ -4,7 +4,7 @@ A record is a JSON object in UTF-8 (see ``hubs.formats``)::
 
     {"v": 1, "fields": {"owner": "hub-1:4080", "digest": ["base64", "AAEC"]}}
 
-``life`` is only there on ZooKeeper (see ``async_generations``).
+``life`` is present only on ZooKeeper (see ``async_generations``).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _NO_OTHERS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Record(NamedTuple):
-    """What a key holds.
+    """The record of a key.
 
     Attributes:
         fields: the bytes of each field, by name.
-        life: tells it from all earlier records of its key, where that is needed.
-        others: the members that this program does not know. They stay.
+        life: distinguishes it from all earlier records of its key, where that is needed.
+        others: the members that this program does not know. They are kept.
     """
 
     fields: dict[str, bytes]
@@ -51,8 +51,8 @@ class StoredRecord(NamedTuple):
     """A record as it was read.
 
     Attributes:
-        found: what its path holds.
-        generation: the version of its generation, from before that was read (see
+        found: the content of its path.
+        generation: the version of its generation, read before the record (see
             ``async_generations``).
     """
 
@@ -60,15 +60,15 @@ class StoredRecord(NamedTuple):
     generation: int = 0
 
 
-#: Stands for what a path holds if that is no record. No record has its life.
+#: Stands for a path whose content is not a record. No real record has its life.
 DAMAGED: Final = Record({}, -2)
 
 
 def check_value(value: object) -> dict[str, bytes | None]:
-    """Return the fields of a value, in a dict of their own.
+    """Return the fields of a value, in a new dict.
 
     Raises:
-        IllegalOperationError: it is no mapping from names to bytes or ``None``.
+        IllegalOperationError: it is not a mapping from names to bytes or ``None``.
     """
     if not isinstance(value, Mapping):
         raise IllegalOperationError(
@@ -81,7 +81,7 @@ def check_fields(fields: object) -> frozenset[str] | None:
     """Return the names of the fields to read; ``None`` for all.
 
     Raises:
-        IllegalOperationError: they are no names.
+        IllegalOperationError: they are not names.
     """
     if fields is None:
         return None
@@ -94,7 +94,7 @@ def check_field(name: object) -> str:
     """Return the name of a field.
 
     Raises:
-        IllegalOperationError: it is none.
+        IllegalOperationError: the name is invalid.
     """
     if not isinstance(name, str) or not name:
         raise IllegalOperationError(f"a field's name must be a str that is not empty, not {name!r}")
@@ -131,10 +131,10 @@ def encoded(record: Record) -> bytes:
 
 
 def decoded(found: GetResult) -> Record:
-    """Return the record that a path holds.
+    """Return the record at a path.
 
     Raises:
-        ValueDecodeError: the path holds something else, or a record of a later format.
+        ValueDecodeError: the path has something else, or a record with a newer format.
     """
     try:
         members = loaded(found.value)

@@ -1,4 +1,4 @@
-"""What tables return, and what callers give them."""
+"""The results of tables, and the types of arguments."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .versions import Version
 
 __all__ = ["Entry", "EventType", "Order", "VersionedValue", "Watcher"]
 
-#: The order in which a cursor returns keys: that of their bytes in UTF-8, or the reverse.
+#: The order of a cursor's keys: by their bytes in UTF-8, or the reverse.
 Order: TypeAlias = Literal["ascending", "descending"]
 
 
 class EventType(StrEnum):
-    """What has happened to a key."""
+    """A kind of change of a key."""
 
     CHANGED = "changed"
     """It was created, or put again."""
@@ -24,7 +24,7 @@ class EventType(StrEnum):
     """It was removed."""
 
 
-#: Receives the key and what has happened to it. For tasks, it may be a coroutine function.
+#: Receives the key and the kind of change. In asyncio, it may be a coroutine function.
 Watcher: TypeAlias = Callable[[str, EventType], object]
 
 

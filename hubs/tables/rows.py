@@ -1,4 +1,4 @@
-"""The place of a key's record, how it is changed, and the errors that name the key."""
+"""The location of a key's record, its changes, and the errors that name the key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Row", "Write"]
 
 
 class Row(NamedTuple):
-    """The place of a key's record.
+    """The location of a key's record.
 
     Attributes:
         path: the path of the record.
@@ -30,15 +30,15 @@ class Row(NamedTuple):
     beside: tuple[Part, ...] = ()
 
     def missing(self) -> NoKeyError:
-        """Return the error that the key is not there."""
+        """Return the error that the key does not exist."""
         return NoKeyError(f"table {self.table!r} has no key {self.key!r}", path=self.path)
 
     def exists(self) -> KeyExistsError:
-        """Return the error that it is there."""
+        """Return the error that it already exists."""
         return KeyExistsError(f"table {self.table!r} has the key {self.key!r}", path=self.path)
 
     def moved(self, actual: Version, expected: Version) -> BadVersionError:
-        """Return the error that it is at another version."""
+        """Return the error that it has another version."""
         return BadVersionError(
             f"key {self.key!r} of table {self.table!r} is at {actual!r}, not {expected!r}",
             path=self.path,
@@ -46,13 +46,13 @@ class Row(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A change of a row, on the condition that nobody else has changed it.
+    """A change of a row, on condition that no other client has changed it.
 
     Attributes:
         row: the row.
         op: puts or deletes its record.
-        life: that of the new record.
-        guard: the check, or the growth, of its generation (see ``async_generations``).
+        life: the life of the new record.
+        guard: the operation that checks or advances its generation (see ``async_generations``).
     """
 
     row: Row

@@ -1,4 +1,4 @@
-"""Versions of values, and how tables keep those of a deleted key from coming back."""
+"""Versions of values, which are never reused for a key that was deleted."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class _Version(NamedTuple):
 class Version(_Version):
     """The version of a key's value.
 
-    Versions come from a table, and are compared for equality only. A key that is removed and put
-    again never has a version that it had before.
+    Versions come from a table, and can only be compared for equality. A key that is removed and put
+    again never gets one of its old versions.
 
     Attributes:
-        NEW: as the version of a put: the key must not be there.
-        ANY: as the version of a put or a removal: the key must be there, at whatever version.
+        NEW: as the version of a put: the key must not exist.
+        ANY: as the version of a put or a removal: the key must exist, at any version.
     """
 
     __slots__ = ()
@@ -42,7 +42,7 @@ def check_version(version: object) -> Version:
     """Return a version.
 
     Raises:
-        IllegalOperationError: it is none.
+        IllegalOperationError: it is not a version.
     """
     if not (isinstance(version, Version) and type(version[0]) is type(version[1]) is int):
         raise IllegalOperationError(

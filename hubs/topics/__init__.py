@@ -1,14 +1,14 @@
-"""Topic management: the hubs of a region, which of them gets a topic, and who may use it.
+"""Topic management: the hubs of a region, the choice of a hub for a topic, and access rules.
 
 Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is for threads.
 
-- ``region``: what a region keeps about its hubs, its owners of topics and its access rules
-- ``async_views``: what the values below a path say, in memory, as a watch keeps it current
-- ``async_hosts``: the hubs that are alive, their loads and their memberships
-- ``async_ownership``: which hub owns a topic, in both modes, and the epochs of topics
-- ``async_modes``: which of the modes a region has
-- ``choosing``: which hub gets a topic: no requests
-- ``rules``: which access rule decides: pure functions
+- ``region``: the records of a region about hubs, owners of topics and access rules
+- ``async_views``: in-memory views of the values below a path, kept current by a watch
+- ``async_hosts``: the live hubs, their loads and their memberships
+- ``async_ownership``: the owner of a topic, in both modes, and the epochs of topics
+- ``async_modes``: the mode of a region
+- ``choosing``: the choice of a hub for a topic, without requests
+- ``rules``: the access rule that decides: pure functions
 - ``async_access``: who may create topics, subscribe and publish
 """
 

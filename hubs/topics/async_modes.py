@@ -1,7 +1,7 @@
 # async:
 # `_sync/modes.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""How the owners of a region's topics are kept, and the record that says so.
+"""The mode in which a region stores the owners of its topics, and its record.
 
 The record at ``REGION/ownership`` is a JSON object (see ``hubs.formats``)::
 
@@ -33,20 +33,20 @@ async def async_open_ownership(
     hosts: AsyncHosts,
     mode: OwnershipMode | None = None,
 ) -> AsyncOwnership:
-    """Return what keeps the owners of the topics of a region.
+    """Return the ownership of a region's topics, in the mode of the region.
 
-    The first hub of a region writes the mode to ``REGION/ownership``. All others must have the
-    same: a topic would have an owner in each mode otherwise.
+    The first hub of a region writes the mode to ``REGION/ownership``. All others must use the same
+    mode. Otherwise, a topic would have an owner in each mode.
 
     Args:
         store: the store.
         managers: the managers of the region.
         hosts: the hubs of the region.
-        mode: the mode; ``None`` for that of the region, or ``"ephemeral"`` if it has none yet, in
-            which case nothing is written.
+        mode: the mode; ``None`` for the mode of the region, or ``"ephemeral"`` if it has none yet,
+            in which case nothing is written.
 
     Raises:
-        LayoutError: the region has the other mode, or one that this program does not know.
+        LayoutError: the region has the other mode, or a mode that this program does not know.
         MetadataStoreError: a request has failed.
     """
     region = managers.path
@@ -64,7 +64,7 @@ async def _mode(
             return "ephemeral"
         try:
             await store.put(path, dumped({"mode": wanted}), ABSENT)
-        except BadVersionError:  # Somebody else was quicker.
+        except BadVersionError:  # Another client was faster.
             await store.sync()
         else:
             return wanted

@@ -1,15 +1,15 @@
 # async:
 # `_sync/ownership.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""Who owns a topic: one hub at a time, each with an epoch of its own.
+"""The owner of a topic: one hub at a time, each with its own epoch.
 
-A claim and the next epoch of the topic are one transaction. An epoch is the version of a path that
-is never removed, so it only grows. Whatever a hub writes about its topic, it writes on the
-condition of its epoch: once another hub has claimed the topic, nothing of it takes effect any more.
+One transaction writes a claim and the next epoch of the topic. An epoch is the version of a path
+that is never removed, so it only grows. A hub makes every write about its topic conditional on its
+epoch: once another hub has claimed the topic, such writes no longer take effect.
 
-There are two modes. In the mode ``"ephemeral"``, the owner is an ephemeral value, which goes with
-the session of its hub. In the mode ``"compared"``, it is kept by the manager of topic ownership,
-and counts as long as the incarnation that it names is alive.
+There are two modes. In the mode ``"ephemeral"``, the owner is an ephemeral value, which ends with
+the session of its hub. In the mode ``"compared"``, the manager of topic ownership stores the owner,
+which is valid as long as the incarnation that it names is alive.
 """
 
 from __future__ import annotations
@@ -42,45 +42,45 @@ _BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 
 
 class AsyncOwnership(Protocol):
-    """One of the modes."""
+    """The interface of both modes."""
 
     async def owner(self, topic: str | bytes) -> HubInfo | None:
-        """Return the hub that owns a topic; ``None`` if none does.
+        """Return the hub that owns a topic; ``None`` if it has no owner.
 
         Raises:
-            IllegalOperationError: this is no topic.
+            IllegalOperationError: the topic is invalid.
             MetadataStoreError: a read has failed.
         """
 
     async def look(self, topic: str | bytes) -> HubInfo | Vacancy:
-        """Return the hub that owns a topic, or, if none does, what a claim starts from.
+        """Return the hub that owns a topic, or the vacancy from which a claim starts.
 
-        On ZooKeeper, what others have written a moment ago may be missing.
+        On ZooKeeper, the result may miss very recent writes of others.
 
         Raises:
-            IllegalOperationError: this is no topic.
+            IllegalOperationError: the topic is invalid.
             MetadataStoreError: a read has failed.
         """
 
     async def claim(
         self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
     ) -> Claim | HubInfo:
-        """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+        """Claim a topic for a live hub; return the claim, or the hub that owns the topic.
 
         Args:
             topic: the topic.
             me: the hub.
-            seen: what ``look`` has returned. It saves reads. If it is outdated, the claim reads
-                anew.
+            seen: the result of ``look``, which saves reads. If it is outdated, the claim reads
+                again.
 
         Raises:
-            IllegalOperationError: this is no topic.
+            IllegalOperationError: the topic is invalid.
             SessionLostError: the session of the store has ended.
-            MetadataStoreError: a request has failed for good.
+            MetadataStoreError: a request has failed permanently.
         """
 
     async def release(self, claim: Claim) -> bool:
-        """Give a topic up, so that others can claim it; return whether it was still owned.
+        """Release a topic, so that others can claim it; return whether it was still owned.
 
         Raises:
             MetadataStoreError: the request has failed; see its ``outcome``.
@@ -102,11 +102,11 @@ class _Epochs:
         return await self._store.get(self.path(topic))
 
     def check(self, topic: str | bytes, found: GetResult | None) -> Check:
-        """Return the condition that the epoch that was read is still the present one."""
+        """Return the condition that the epoch that was read is still the current one."""
         return Check(self.path(topic), ABSENT if found is None else found.stat.version)
 
     def next(self, topic: str | bytes, me: HubInfo, found: GetResult | None) -> tuple[Put, Claim]:
-        """Return the put that begins the next epoch, and the claim that this makes."""
+        """Return the put that begins the next epoch, and the resulting claim."""
         before = ABSENT if found is None else found.stat.version
         put = Put(self.path(topic), me.encoded(), before)
         return put, _claim(topic, me, put.path, before + 1)
@@ -114,10 +114,10 @@ class _Epochs:
     async def present(
         self, topic: str | bytes, me: HubInfo, found: GetResult | None
     ) -> Claim | None:
-        """Return the claim of a hub that was the owner after ``found`` was read, if that is its.
+        """Return the claim of a hub, if the epoch that was read shows that it owns the topic.
 
-        It is if the epoch that was read is one that this hub has begun, and still the present one.
-        The hub does not know of it: the answer to its claim was lost.
+        That is so if this hub began the epoch, and the epoch is still the current one. The hub does
+        not know of its claim because the answer was lost.
         """
         again = await self.read(topic)
         if found is None or again is None or _info_of(found) != me:
@@ -127,7 +127,7 @@ class _Epochs:
         return _claim(topic, me, found.stat.path, found.stat.version)
 
     async def pause(self, attempts: int) -> None:
-        """Wait before another attempt, which then finds what others have written."""
+        """Wait before the next attempt, which then sees the writes of others."""
         await asyncio.sleep(_BACKOFF.pause(attempts))
         if self._lags:
             await self._store.sync()
@@ -147,22 +147,22 @@ class AsyncEphemeralOwnership:
         self._topics = f"{region}/topics"
 
     async def owner(self, topic: str | bytes) -> HubInfo | None:
-        """Return the hub that owns a topic; ``None`` if none does.
+        """Return the hub that owns a topic; ``None`` if it has no owner.
 
         Raises:
-            IllegalOperationError: this is no topic.
+            IllegalOperationError: the topic is invalid.
             MetadataStoreError: a read has failed.
         """
         found = await self._store.get(self._path(topic))
         return None if found is None else _info_of(found)
 
     async def look(self, topic: str | bytes) -> HubInfo | Vacancy:
-        """Return the hub that owns a topic, or, if none does, what a claim starts from.
+        """Return the hub that owns a topic, or the vacancy from which a claim starts.
 
-        On ZooKeeper, what others have written a moment ago may be missing.
+        On ZooKeeper, the result may miss very recent writes of others.
 
         Raises:
-            IllegalOperationError: this is no topic.
+            IllegalOperationError: the topic is invalid.
             MetadataStoreError: a read has failed.
         """
         owner = await self.owner(topic)
@@ -171,23 +171,23 @@ class AsyncEphemeralOwnership:
     async def claim(
         self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
     ) -> Claim | HubInfo:
-        """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+        """Claim a topic for a live hub; return the claim, or the hub that owns the topic.
 
         Args:
             topic: the topic.
             me: the hub.
-            seen: what ``look`` has returned. It saves reads. If it is outdated, the claim reads
-                anew.
+            seen: the result of ``look``, which saves reads. If it is outdated, the claim reads
+                again.
 
         Raises:
-            IllegalOperationError: this is no topic.
+            IllegalOperationError: the topic is invalid.
             SessionLostError: the session of the store has ended.
-            MetadataStoreError: a request has failed for good.
+            MetadataStoreError: a request has failed permanently.
         """
         path = self._path(topic)
         attempts = 0
         while True:
-            # In this order: whoever becomes the owner after the first read begins another epoch.
+            # In this order: a hub that becomes the owner after the first read begins another epoch.
             epoch = await self._epochs.read(topic) if seen is None else seen.epoch
             if epoch is None and attempts == 0:
                 seen = Vacancy(None)  # A topic that was never claimed has no owner.
@@ -203,16 +203,16 @@ class AsyncEphemeralOwnership:
                     return claim
                 if owner is not None and not (owner.address == me.address and found.stat.owned):
                     return owner
-                # It is damaged, or of an incarnation that this session had before.
+                # It is damaged, or belongs to an earlier incarnation of this session.
                 check = self._epochs.check(topic, epoch)
                 await self._store.transaction([check, Delete(path, found.stat.version)])
             except (TransactionRefusedError, IndeterminateError):
-                pass  # Somebody else was quicker, or the next read tells.
+                pass  # Another hub was faster, or the next read decides.
             await self._epochs.pause(attempts)
             attempts += 1
 
     async def release(self, claim: Claim) -> bool:
-        """Give a topic up, so that others can claim it; return whether it was still owned.
+        """Release a topic, so that others can claim it; return whether it was still owned.
 
         Raises:
             MetadataStoreError: the request has failed; see its ``outcome``.
@@ -228,7 +228,7 @@ class AsyncEphemeralOwnership:
 
 
 class AsyncComparedOwnership:
-    """The owner of a topic is what the manager of topic ownership keeps, if it is alive.
+    """The manager of topic ownership stores the owner, which counts while it is alive.
 
     Args:
         store: the store of the hub.
@@ -249,10 +249,10 @@ class AsyncComparedOwnership:
         self._hosts = hosts
 
     async def owner(self, topic: str | bytes) -> HubInfo | None:
-        """Return the hub that owns a topic; ``None`` if none does.
+        """Return the hub that owns a topic; ``None`` if it has no owner.
 
         Raises:
-            IllegalOperationError: this is no topic.
+            IllegalOperationError: the topic is invalid.
             MetadataStoreError: a read has failed.
         """
         found = await self._manager.read_owner_info(topic)
@@ -261,12 +261,12 @@ class AsyncComparedOwnership:
         return found.value
 
     async def look(self, topic: str | bytes) -> HubInfo | Vacancy:
-        """Return the hub that owns a topic, or, if none does, what a claim starts from.
+        """Return the hub that owns a topic, or the vacancy from which a claim starts.
 
-        On ZooKeeper, what others have written a moment ago may be missing.
+        On ZooKeeper, the result may miss very recent writes of others.
 
         Raises:
-            IllegalOperationError: this is no topic.
+            IllegalOperationError: the topic is invalid.
             MetadataStoreError: a read has failed.
         """
         # In any order: the transaction of a claim has conditions on both.
@@ -278,22 +278,22 @@ class AsyncComparedOwnership:
     async def claim(
         self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
     ) -> Claim | HubInfo:
-        """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+        """Claim a topic for a live hub; return the claim, or the hub that owns the topic.
 
         Args:
             topic: the topic.
             me: the hub.
-            seen: what ``look`` has returned. It saves reads. If it is outdated, the claim reads
-                anew.
+            seen: the result of ``look``, which saves reads. If it is outdated, the claim reads
+                again.
 
         Raises:
-            IllegalOperationError: this is no topic.
+            IllegalOperationError: the topic is invalid.
             SessionLostError: the session of the store has ended.
-            MetadataStoreError: a request has failed for good.
+            MetadataStoreError: a request has failed permanently.
         """
         attempts = 0
         while True:
-            # In this order: whoever becomes the owner after the first read begins another epoch.
+            # In this order: a hub that becomes the owner after the first read begins another epoch.
             epoch = await self._epochs.read(topic) if seen is None else seen.epoch
             if epoch is None and attempts == 0:
                 seen = seen or Vacancy(None)  # A topic that was never claimed has no owner.
@@ -314,14 +314,14 @@ class AsyncComparedOwnership:
                 TopicOwnerInfoExistsError,
                 TransactionRefusedError,
             ):
-                pass  # Somebody else was quicker, or the next read tells.
+                pass  # Another hub was faster, or the next read decides.
             else:
                 return claim
             await self._epochs.pause(attempts)
             attempts += 1
 
     async def release(self, claim: Claim) -> bool:
-        """Give a topic up, so that others can claim it; return whether it was still owned.
+        """Release a topic, so that others can claim it; return whether it was still owned.
 
         Raises:
             MetadataStoreError: the request has failed; see its ``outcome``.
@@ -333,14 +333,14 @@ class AsyncComparedOwnership:
         return True
 
     async def _read(self, topic: str | bytes) -> tuple[HubInfo | None, Version]:
-        """Return the owner of a topic, whether it is alive or not, and the version to replace."""
+        """Return the owner of a topic, alive or not, and the version to replace."""
         found = await self._manager.read_owner_info(topic, certain=False)
         return (None, Version.NEW) if found is None else found
 
     async def _is_alive(self, owner: HubInfo, me: HubInfo | None) -> bool:
         hub = (await self._hosts.hubs()).get(owner.address)
         if hub is not None and hub.info == owner:
-            # The view may still show an earlier life of the hub that asks.
+            # The view may still show an earlier incarnation of the calling hub.
             return me is None or owner.address != me.address or await self._hosts.is_alive(owner)
         # A hub that the view does not know yet may have claimed the topic already.
         return await self._hosts.is_alive(owner)

@@ -1,10 +1,10 @@
 # async:
 # `_sync/views.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""What the values below a path say, in memory, as one watch keeps it current.
+"""An in-memory view of the decoded values below a path, kept current by one watch.
 
-It is no ``MetadataCache``, which drops what it has when the connection is lost: a hub that serves
-its topics through a short outage needs the hubs and the rules of before.
+Unlike ``MetadataCache``, it keeps its contents when the connection is lost: a hub that serves its
+topics through a short outage needs the last known hubs and rules.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ log = get_logger("batchkeeper.hubs")
 class AsyncView(Generic[T, V]):
     """The values below a path, decoded. Nothing happens before the first use.
 
-    In an outage, it shows what was there before.
+    During an outage, it shows the last known values.
 
     Args:
         store: the store, with ``"watches"`` and ``"ephemerals"``.
         path: the path. A value at the path itself is not in the view.
-        decode: returns what the value at a path says, or ``None`` if it says nothing. It must not
-            raise.
-        show: returns what callers see, for what all values say, by path. It is called at most once
-            for each change, and in several threads at the same time.
+        decode: decodes the value at a path, or returns ``None`` to ignore it. It must not raise.
+        show: builds the result for callers from all decoded values, by path. It is called at most
+            once for each change, possibly in several threads at the same time.
 
     Raises:
         InvalidPathError: the path is not valid.
@@ -62,23 +61,23 @@ class AsyncView(Generic[T, V]):
         self._lags = "linearizable_reads" not in store.capabilities
         self._decode = decode
         self._show = show
-        # Whoever reads and replaces the values has passed it, so that none replaces newer ones.
+        # Held while values are read and replaced, so that older values never replace newer ones.
         self._gate = AsyncGate()
         self._lock = threading.Lock()  # guards the following fields; they are read without it
         self._follower: AsyncFollower | None = None
-        self._values: Mapping[str, T] | None = None  # is replaced, and never changed
+        self._values: Mapping[str, T] | None = None  # replaced as a whole, never mutated
         self._shown: tuple[Mapping[str, T], V] | None = None
         self._error: MetadataStoreError | None = None
         self._closed = False
 
     async def get(self, timeout: float | None = None) -> V:
-        """Return what the view shows. Only the first call waits, until the view is there.
+        """Return the contents of the view. Only the first call waits, until the view is complete.
 
         Args:
             timeout: seconds to wait; the store's ``operation_timeout`` by default.
 
         Raises:
-            OperationTimeoutError: the view was not there in that time.
+            OperationTimeoutError: the view was not complete in that time.
             StoreClosedError: the view or the store is closed.
             MetadataStoreError: the store has refused the watch or a read.
         """
@@ -91,11 +90,11 @@ class AsyncView(Generic[T, V]):
         return self._show_of(values)
 
     def latest(self) -> V:
-        """Return what the view shows now, without waiting; nothing if it is not there yet."""
+        """Return the current contents without waiting; empty if the view is not complete yet."""
         return self._show_of(self._values or {})
 
     async def refresh(self, *paths: str) -> None:
-        """Read some paths now, if there is a view. So it has what the caller has just written."""
+        """Read some paths now, if the view is in use, so that it has the caller's own writes."""
         if self._values is not None:
             await self._read_some(paths)
 
@@ -113,7 +112,7 @@ class AsyncView(Generic[T, V]):
         Raises:
             StoreClosedError: the view or the store is closed, or this is a forked process.
         """
-        if self._store.session.state == "closed" or self._closed:  # In a forked process, it raises.
+        if self._store.session.state == "closed" or self._closed:  # Raises in a forked child.
             raise StoreClosedError(f"the view of {self._path}, or its store, is closed")
 
     async def _first(self, timeout: float) -> Mapping[str, T]:
@@ -130,7 +129,7 @@ class AsyncView(Generic[T, V]):
         )
 
     def _begin(self) -> AsyncFollower:
-        """Return the follower; a new one if there is none, as at first, or after a refusal."""
+        """Return the follower; start one on first use or after a refusal."""
         with self._lock:
             follower, begin = self._follower, self._follower is None
             if follower is None:
@@ -165,7 +164,7 @@ class AsyncView(Generic[T, V]):
     async def _read_all(self) -> None:
         await self._gate.enter()
         try:
-            if self._lags:  # A new session may begin at a server that lags behind.
+            if self._lags:  # A new session may start on a server that lags behind.
                 await self._store.sync()
             values = {}
             async for path, value, stat in self._store.scan(self._path):

@@ -1,9 +1,9 @@
-"""Which hub gets a topic. Nothing here makes requests.
+"""The choice of a hub for a topic. Nothing here sends requests.
 
-The load of a hub is what it has reported last, so it is old. If all hubs sent each new topic to the
-one that seems to bear least, that one would get all topics until its next report. Two things
-prevent this: the two random choices of the default, and what a hub has planned itself since that
-report (:class:`Planned`).
+The known load of a hub is its last report, so it is slightly old. If all hubs sent every new topic
+to the hub with the lowest known load, that hub would get all topics until its next report. Two
+things prevent this: the default picks from two random hubs, and each hub counts the topics that it
+has sent since that report (:class:`Planned`).
 """
 
 from __future__ import annotations
@@ -20,33 +20,32 @@ from .region import Hub
 
 __all__ = ["Planned", "Strategy", "choose", "score"]
 
-#: How a hub is chosen: the better of two random ones, the best of all, or any one, where those that
-#: have more room are more likely.
+#: How to choose a hub: the better of two random ones, the best of all, or a random one, weighted by
+#: spare capacity.
 Strategy: TypeAlias = Literal["two_choices", "least_loaded", "weighted_random"]
 
 _STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
 
-# What weighs as much as one topic: messages per second, and connections.
+# The messages per second, and the connections, that weigh as much as one topic.
 _RATE: Final = 100.0
 _CONNECTIONS: Final = 100.0
 
 
 def score(load: HubLoad, planned: float = 0.0) -> float:
-    """Return how loaded a hub is; of two hubs, the one with the lower score gets a topic.
+    """Return how loaded a hub is; of two hubs, the one with the lower score gets the topic.
 
     ::
 
         (topics + message_rate / 100 + connections / 100) / capacity
 
-    A topic that is idle costs memory and a value in the store. Messages and connections cost
-    processor time and bandwidth, whoever's topics they belong to. So one busy topic must be able to
-    weigh as much as hundreds of idle ones, and hubs whose topics are all idle must still share them
-    evenly. The sum does both. A hub of twice the capacity bears twice of each. Without capacity,
-    the score is infinite.
+    An idle topic costs memory and a value in the store. Messages and connections cost processor
+    time and bandwidth, regardless of their topic. So one busy topic must be able to weigh as much
+    as hundreds of idle ones, and hubs must still share idle topics evenly. The sum does both. A hub
+    with twice the capacity bears twice as much. With capacity 0, the score is infinite.
 
     Args:
         load: the load that the hub has reported.
-        planned: the topics that it has got since.
+        planned: the number of topics that it has received since.
     """
     return _amount(load, planned) / load.capacity if load.capacity else float("inf")
 
@@ -54,16 +53,16 @@ def score(load: HubLoad, planned: float = 0.0) -> float:
 class Planned:
     """The topics that this process has sent to hubs since their last reports. For any thread.
 
-    Each of them counts as one topic for each hub that is alive: the others choose from the same
-    reports at the same time, and this process knows nothing of their choices but that they are made
-    alike. Without that, ten hubs would send ten topics wherever one is missing.
+    Each of them counts once for each live hub: the other hubs choose from the same reports at the
+        same time. This process does not see their choices, but they follow the same rule. Without
+        this factor, ten hubs would send ten topics to a hub that has room for one.
 
-    A new report of a hub, and a new incarnation, begin at 0.
+    A new report or a new incarnation of a hub resets its count to 0.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the field
-        # By address: the life and the report for which it counts, and the number.
+        # By address: the incarnation and the report that the count belongs to, and the count.
         self._counts: dict[str, tuple[int, int, int]] = {}
 
     def add(self, hub: Hub) -> None:
@@ -72,7 +71,7 @@ class Planned:
             self._counts[hub.info.address] = (*_at(hub), self._count(hub) + 1)
 
     def counts(self, hubs: Sequence[Hub], alive: int) -> list[int]:
-        """Return how many topics count for each hub, with so many hubs alive."""
+        """Return how many topics count for each hub, given the number of live hubs."""
         with self._lock:
             return [self._count(hub) * alive for hub in hubs]
 
@@ -87,19 +86,19 @@ def choose(
     random: randoms.Random | None = None,
     planned: Planned | None = None,
 ) -> HubInfo:
-    """Return the hub that gets a topic. Of equal ones, each is as likely as any other.
+    """Return the hub that gets a topic. Equal hubs are equally likely.
 
-    A hub that is not eligible, or drains, is never chosen; one whose capacity is 0 only if there is
-    no other.
+    A hub that is draining or not eligible is never chosen. A hub with capacity 0 is chosen only if
+    there is no other.
 
     Args:
-        hubs: the hubs that are alive, as ``Hosts.hubs`` returns them.
+        hubs: the live hubs, as returned by ``Hosts.hubs``.
         strategy: how to choose.
         random: the source of random numbers; that of the module ``random`` by default.
-        planned: what this process has sent to hubs already. The choice is added to it.
+        planned: the topics that this process has already sent to hubs. The choice is added to it.
 
     Raises:
-        NoHubError: there is none to choose.
+        NoHubError: no hub can be chosen.
         InvalidSettingError: there is no such strategy.
     """
     if strategy not in _STRATEGIES:
@@ -130,8 +129,8 @@ def choose(
 
 
 def _weights(hubs: Sequence[Hub], counts: Sequence[int]) -> list[float]:
-    """Return how likely each hub is: its capacity over its load."""
-    # Capacities may be so great that their sum is infinite. All are 0, or none.
+    """Return the weight of each hub: its capacity divided by its load."""
+    # The sum of huge capacities may be infinite. Either all capacities are 0, or none is.
     most = max(hub.load.capacity for hub in hubs) or 1.0
     return [
         (hub.load.capacity / most or 1.0) / (1.0 + _amount(hub.load, count))

@@ -1,6 +1,6 @@
-"""What a region keeps about its hubs, its owners of topics and its access rules, and where.
+"""The records of a region about hubs, owners of topics and access rules, and their paths.
 
-Each value is a JSON object as those in ``hubs.managers.data``::
+Each value is a JSON object like those in ``hubs.managers.data``::
 
     REGION/hosts/ADDRESS          {"v": 1, "eligible": true, "draining": false}
     REGION/hosts/ADDRESS/alive    a member of a group (see ``coordination.members``) with its load
@@ -22,13 +22,13 @@ from ..tables import Version
 
 __all__ = ["EVERYBODY", "LEAF", "Claim", "Hub", "HubMembership", "OwnershipMode", "Rule", "Vacancy"]
 
-#: How the owners of topics are kept: by ``EphemeralOwnership`` or by ``ComparedOwnership``.
+#: How owners of topics are stored: by ``EphemeralOwnership`` or by ``ComparedOwnership``.
 OwnershipMode: TypeAlias = Literal["ephemeral", "compared"]
 
-#: What a hub has below its address while it is alive.
+#: The path component below the address of a hub, which exists while the hub is alive.
 LEAF: Final = "alive"
 
-#: The principal that stands for all of them.
+#: The principal that matches everyone.
 EVERYBODY: Final = "*"
 
 _FLAG: Final = Kind("a bool", lambda value: isinstance(value, bool))
@@ -36,7 +36,7 @@ _PRINCIPALS: Final = Kind(
     "a tuple of texts that are not empty",
     lambda value: isinstance(value, tuple) and all(is_text(one) and one for one in value),
     list,
-    # A text is no list, but a tuple of its characters could be made.
+    # A text is not a list, but ``tuple`` would split it into characters.
     lambda shown: tuple(shown) if isinstance(shown, list) else shown,
 )
 
@@ -46,8 +46,8 @@ class HubMembership(Data):
     """Whether a hub may get topics. It outlives the hub.
 
     Attributes:
-        eligible: whether it may.
-        draining: whether it gives its topics to others, and so gets no more of them.
+        eligible: whether it may get topics.
+        draining: whether it hands its topics to others, and gets no new ones.
     """
 
     eligible: Annotated[bool, _FLAG] = True
@@ -55,14 +55,14 @@ class HubMembership(Data):
 
 
 class Hub(NamedTuple):
-    """A hub that is alive.
+    """A live hub.
 
     Attributes:
         info: its address and its incarnation.
-        load: its load, when it last reported it.
+        load: its last reported load.
         eligible: whether it may get topics.
-        draining: whether it gives its topics to others.
-        report: grows with each report of its load.
+        draining: whether it hands its topics to others.
+        report: grows with each load report.
     """
 
     info: HubInfo
@@ -74,7 +74,7 @@ class Hub(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule(Data):
-    """Who may do what with the topics of a prefix; ``"*"`` is everybody.
+    """Who may do what with the topics of a prefix; ``"*"`` is everyone.
 
     Attributes:
         create: who may create them.
@@ -88,11 +88,11 @@ class Rule(Data):
 
 
 class Vacancy(NamedTuple):
-    """A topic that nobody owned when it was read: what a claim needs to know of it.
+    """A topic that had no owner when it was read: the state that a claim needs.
 
     Attributes:
-        epoch: its present epoch; ``None`` if it was never claimed.
-        version: that of its owner info, in the mode "compared".
+        epoch: its current epoch; ``None`` if it was never claimed.
+        version: the version of its owner info, in the mode "compared".
     """
 
     epoch: GetResult | None
@@ -105,8 +105,8 @@ class Claim(NamedTuple):
     Attributes:
         topic: the topic.
         owner: the hub.
-        epoch: greater than that of every claim of the topic before, from 1 on.
-        check: the condition that nobody has claimed the topic since, for transactions.
+        epoch: greater than the epochs of all earlier claims of the topic, from 1 on.
+        check: the condition, for transactions, that no hub has claimed the topic since.
     """
 
     topic: str

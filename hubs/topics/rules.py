@@ -1,4 +1,4 @@
-"""Which access rule decides about a topic. Pure functions."""
+"""The access rule that applies to a topic. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .region import EVERYBODY, Rule
 
 __all__ = ["Action", "Rules", "check_access", "part_of", "prefix_of", "rules_of"]
 
-#: What somebody wants to do with a topic.
+#: What a client wants to do with a topic.
 Action: TypeAlias = Literal["create", "subscribe", "publish"]
 
 _ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 
-# The empty prefix as a part of a path. No other prefix is escaped like this.
+# The empty prefix as a path component. No other prefix is escaped like this.
 _EMPTY: Final = ".default"
 
 
@@ -29,26 +29,26 @@ class Rules(NamedTuple):
 
 
 def part_of(prefix: str | bytes) -> str:
-    """Return a prefix of topics as a part of a path.
+    """Return a prefix of topics as a path component.
 
     Raises:
-        IllegalOperationError: it is neither text nor bytes.
+        IllegalOperationError: the prefix is neither text nor bytes.
     """
     return escaped(prefix) if name_text(prefix) else _EMPTY
 
 
 def prefix_of(part: str) -> bytes | None:
-    """Return the prefix of which a part of a path was made; ``None`` if there is none."""
+    """Return the prefix that a path component was made from; ``None`` if no prefix makes it."""
     return b"" if part == _EMPTY else unescaped(part)
 
 
 def rules_of(by_prefix: Mapping[bytes, Rule | ValueDecodeError]) -> Rules:
-    """Return rules so that they can be found quickly."""
+    """Return rules in a form that is quick to search."""
     return Rules(by_prefix, tuple(sorted({len(prefix) for prefix in by_prefix}, reverse=True)))
 
 
 def check_access(rules: Rules, action: Action, who: str, topic: str | bytes) -> None:
-    """Refuse what the rules do not allow. See ``AccessRules.check``."""
+    """Refuse an action that the rules do not allow. See ``AccessRules.check``."""
     if action not in _ACTIONS:
         raise InvalidSettingError(f"action must be one of {_ACTIONS}, not {action!r:.80}")
     if not (isinstance(who, str) and who):

@@ -41,7 +41,7 @@ class Comparison(NamedTuple):
     """How two sides differ.
 
     Attributes:
-        counts: the numbers of paths that are ``only_left``, ``only_right``, ``different`` or
+        counts: the numbers of paths in each state: ``only_left``, ``only_right``, ``different`` or
             ``equal``, and of paths with only ``ephemeral`` values, which are not compared.
         changed: for each kind, the number of paths whose left value is newer than the given
             revision.

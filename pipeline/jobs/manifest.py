@@ -71,7 +71,7 @@ class Manifest:
         changed_meanwhile: the number of rows that were written after that revision; 0 for a
             snapshot.
         rows: the number of rows in all files.
-        ephemeral: the number of rows that are ephemeral.
+        ephemeral: the number of ephemeral rows.
         exported: the time when the export began, in UTC, in the format of ISO 8601.
         files: all files of the export.
         foreign_keys: the number of keys left out of the export because they are not valid paths;

@@ -58,7 +58,7 @@ class Part(NamedTuple):
         length: the length of the file in bytes.
         sha256: the SHA-256 of the file as it was written, in hexadecimal.
         ephemeral: the number of ephemeral rows.
-        changed: the number of rows that are newer than the export's revision.
+        changed: the number of rows newer than the export's revision.
         foreign_keys: the number of keys in the range that are not valid paths, and so have no row.
         first_foreign_keys: the first of these keys.
     """

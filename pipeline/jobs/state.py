@@ -88,6 +88,6 @@ def range_name(number: int) -> str:
 
 
 def done_ranges(folder: Folder, plan: CopyPlan) -> frozenset[int]:
-    """Return the numbers of the ranges that are done."""
+    """Return the numbers of the finished ranges."""
     there = set(folder.names(REPORT))
     return frozenset(n for n in range(len(plan.ranges)) if range_name(n) in there)

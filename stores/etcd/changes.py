@@ -285,7 +285,7 @@ class _HistoryWatch:
                 yield ASK_PROGRESS
 
     def _take(self, response: Any) -> ChangePage:
-        """Process a response; return the changes of all revisions that are complete."""
+        """Process a response; return the changes of all complete revisions."""
         page = ChangePage([], [])
         for event in response.events:
             revision = event.kv.mod_revision

@@ -83,7 +83,7 @@ class Shared:
 
 
 class Group(Protocol):
-    """Writes that are a transaction in the transaction of the batch."""
+    """Writes with a transaction of their own in the transaction of the batch."""
 
     @property
     def answered(self) -> Sequence[WriteRequest] | None:

@@ -5,8 +5,8 @@ range to request next, and does no I/O. It avoids three causes of slow listings:
 
 - Reading whole subtrees: after a name with keys below it, the next page starts behind the subtree,
   at the name and ``0``, the character after ``/``.
-- Pages of the wrong size: small pages cost a round trip each, large pages read keys that are then
-  skipped. Pages grow while they end in small subtrees, and shrink while one subtree fills half of
+- Pages of the wrong size: small pages cost a round trip each, large pages read keys only to skip
+  them. Pages grow while they end in small subtrees, and shrink while one subtree fills half of
   them.
 - Counting: etcd counts all keys of a range, whatever the page's limit. If many keys are left, the
   next range ends early, at the first few bytes of the last name, with the last of these bytes

@@ -328,7 +328,7 @@ class FlatPlan:
                 answer = form_of(request).refused(request, results, 0, self._terms)
                 if answer is not None and isinstance(request, Creation):
                     taken.add(parent(request.path))
-            # What is not at fault is sent again as it is.
+            # Operations that are not at fault are sent again unchanged.
             answers.append(answer or Attempt(request, there_of(request)))
         for (above, numbers), value in zip(self._numbers, found, strict=True):
             if above not in taken:

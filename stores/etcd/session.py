@@ -79,7 +79,7 @@ class SessionLease(NamedTuple):
 
 
 class Dependants(Protocol):
-    """What has to be back, beside the session, before a loss of the session is over."""
+    """The parts that must recover, besides the session, before a loss of the session is over."""
 
     def interrupt(self) -> None:
         """Note that the connection was lost."""

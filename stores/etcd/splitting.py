@@ -38,7 +38,7 @@ Keys: TypeAlias = Callable[[Bucket, int], Sequence[bytes]]
 _FEW: Final = 2_000
 # The allowed error of a range's ends, as a part of its size.
 _TOLERANCE: Final = 1 / 20
-# The bytes after a place that are tried one by one. They include all later bytes of ASCII.
+# The bytes after a place, tried one by one. They include all later bytes of ASCII.
 _BYTES: Final = 100
 
 

@@ -147,7 +147,7 @@ def read_response(answer: bytes, groups: Sequence[Sequence[WriteRequest] | None]
 
 
 def _write_answer(write: WriteRequest, result: bytes, revision: int) -> Pending:
-    """Return the answer to a write that is no frequent one."""
+    """Return the answer to an infrequent kind of write."""
     return HOT[write.kind].of_nested(write, messages.ResponseOp.FromString(result), revision)
 
 
@@ -189,7 +189,7 @@ def _read_answer(
     index: int,
     pages: list[tuple[int, Any]],
 ) -> Answer:
-    """Return the answer to a read that is no frequent one, and add its first page if it has any."""
+    """Return the answer to an infrequent kind of read, and add its first page, if any."""
     parts = messages.ResponseOp.FromString(result)
     if request.kind in _PAGED:
         pages.append((index, parts.response_range))

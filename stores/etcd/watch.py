@@ -118,7 +118,7 @@ class EtcdWatch:
         self._closed = False
 
     def change(self, changes: Any, *, fragment: bool) -> None:
-        """Deliver the changes in a response, of all revisions that are complete.
+        """Deliver the changes of all complete revisions in a response.
 
         Args:
             changes: the changes, at least one, in order.
@@ -143,7 +143,7 @@ class EtcdWatch:
         self.take([_event(("gap", self.prefix, None, None))])
 
     def _events(self, changes: Any) -> list[WatchEvent]:
-        """Return the events that callers are told of."""
+        """Return the events for callers."""
         after = self.after
         first, below, _, hidden, skip = self.keys
         events: list[WatchEvent] = []

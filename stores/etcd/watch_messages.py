@@ -46,8 +46,9 @@ def create_request(
         start: the first revision; 0 for the next one.
         watch: the id of the watch in its stream, from 1; 0 if etcd is to choose one.
         progress_notify: whether etcd reports the progress of the watch every ten minutes.
-        fragment: whether etcd divides large answers. It measures a fragment anew for each of its
-            events, so 100,000 small changes of the past take it half a minute instead of a second.
+        fragment: whether etcd divides large answers. It measures the whole fragment again for each
+            of its events, so 100,000 small changes of the past take it half a minute instead of a
+            second.
     """
     create = messages.WatchCreateRequest(
         key=first, range_end=stop, start_revision=start, progress_notify=progress_notify

@@ -14,7 +14,7 @@ Where a watch goes on:
 - After an outage, a watch begins at the revision ``after`` itself, and what comes again is left
   out. One revision later could be the revision of a compaction, and there etcd may leave out a
   delete without a word (etcd #18089). A watch that begins before a compaction, it cancels.
-- Where etcd cannot give what was missed, the watch begins anew, and then a gap is delivered: when
+- Where etcd cannot give what was missed, the watch starts over, and then a gap is delivered: when
   the history was compacted, or when etcd was set up again with other data.
 
 All answers to requests for a watch arrive in the order of the requests. That is how they find their
@@ -67,7 +67,7 @@ _ATTEMPT: Final = 5.0
 # Seconds for a read before watches are placed again. A member that answers no read for so long is
 # given up: it may be cut off from the others.
 _LOOK: Final = 2.5
-# A watch that etcd ends so many times in a row, without a known reason and an event, fails.
+# A watch fails if etcd ends it this many times in a row, without a known reason and an event.
 _ENDINGS: Final = 5
 # Pauses after etcd has refused something without a known reason.
 _REFUSED: Final = Backoff(first=0.1, longest=10.0)
@@ -256,7 +256,7 @@ class EtcdWatches:
             except StoreClosedError:
                 return
             except (AuthenticationError, UnsupportedError) as error:
-                # The login was refused, or it is no etcd: waiting does not help.
+                # The login was refused, or the server is not etcd: waiting does not help.
                 for watch in list(self._watches):
                     self._give_up(watch, error)
             except (StoreUnavailableError, OperationTimeoutError):

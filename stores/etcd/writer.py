@@ -138,7 +138,7 @@ class Writer:
         return request.expected_version is None or asks
 
     def _in_turn(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
-        """Execute sequential puts after those that are under way."""
+        """Execute sequential puts after the running ones."""
         if not self._numbering.acquire(timeout=max(0.0, send_by(deadline) - time.monotonic())):
             raise self._connection.late("earlier sequential puts are under way; nothing was sent")
         try:
@@ -207,7 +207,7 @@ class Writer:
         return Attempt(request)  # which shares no conditions
 
     def _note(self, requests: Sequence[WriteRequest], answers: Sequence[Pending]) -> None:
-        """Remember which paths are ephemeral, and forget those that are so no more."""
+        """Remember which paths are ephemeral, and forget those that no longer are."""
         for request, answer in zip(requests, answers, strict=True):
             # Creations of ephemeral values would fill the memory.
             if not isinstance(request, Attempt) or (_is_ephemeral(request) and not request.there):

@@ -160,7 +160,7 @@ class _Reader:
         return children_of(path, texts)
 
     def _hidden(self) -> frozenset[bytes]:
-        """Return the keys of values that are in the database, but no longer in the store."""
+        """Return the keys of values still in the database, but no longer in the store."""
         return _NOTHING
 
     def sync(self, deadline: float) -> None:

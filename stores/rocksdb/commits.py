@@ -232,7 +232,7 @@ class Commits:
             return self._sync_failure
 
     def _send_events(self) -> None:
-        """Send the events of all batches that are on the disk, in the order of the batches."""
+        """Send the events of all batches on the disk, in the order of the batches."""
         with self._events_lock:
             events = self._events
             while events and (not self._sync or events[0][0] <= self._synced):

@@ -114,9 +114,9 @@ class Database:
     def below(self, prefix: bytes) -> tuple[RdictIter, ReadOptions]:
         """Return an iterator over the keys that start with ``prefix``, placed at the first.
 
-        ``prefix`` ends with a slash. The bound also keeps a seek from walking over keys after the
-        prefix that are deleted but not compacted yet. The caller must keep the options as long as
-        the iterator: in rocksdict 0.3.29, the bound lies in their memory.
+        ``prefix`` ends with a slash. The bound also keeps a seek from walking over deleted,
+        uncompacted keys after the prefix. The caller must keep the options as long as the iterator:
+        in rocksdict 0.3.29, the bound lies in their memory.
         """
         options = ReadOptions()
         options.set_iterate_upper_bound(prefix[:-1] + b"0")  # "0" follows "/" in ASCII

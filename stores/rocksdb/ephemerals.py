@@ -18,7 +18,7 @@ from .value_format import is_ours, session_of
 
 __all__ = ["Departed", "remove_ephemerals"]
 
-# The number of values that are removed at a time, each with one revision.
+# The number of values removed at a time, each with one revision.
 _BATCH: Final = 10_000
 # Seconds to wait for the write lock, which nobody else takes while a store is opened or closed.
 _PATIENCE: Final = 60.0

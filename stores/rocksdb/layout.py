@@ -68,7 +68,7 @@ SEQUENCE: Final = struct.Struct(">Q")
 EPHEMERALS: Final = b"batchkeeper/ephemeral/"
 _SEQUENCES: Final = b"batchkeeper/sequence"
 
-#: The stretches of keys that are neither paths nor this client's own. The last has no end.
+#: The ranges of keys outside the paths and this client's own keys. The last has no end.
 OUTSIDE: Final[tuple[tuple[str, str | None], ...]] = (
     ("0", "batchkeeper"),
     ("batchkeeper\0", "batchkeeper/"),

@@ -103,7 +103,7 @@ class RocksScans:
             walk.close()
 
     def _hidden(self) -> frozenset[bytes]:
-        """Return the keys of values that are in the database, but no longer in the store."""
+        """Return the keys of values still in the database, but no longer in the store."""
         return _NOTHING
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
@@ -121,7 +121,7 @@ class RocksScans:
         return evenly(kept, n)
 
     def delete_recursive(self, path: str, timeout: float) -> int:
-        """Remove the values that are under ``path`` now. See :class:`Scans`."""
+        """Remove the current values under ``path``. See :class:`Scans`."""
         removed = 0
         try:
             with self._walk(path) as walk:

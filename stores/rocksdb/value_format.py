@@ -1,7 +1,7 @@
 """The forms of a value in RocksDB: a header with its stat, followed by the value.
 
-The first byte of a record tells its form. The header of an ephemeral value also has the number of
-the session that created it. That of a plain value is the one of the first releases, byte for byte.
+The first byte of a record is its form. The header of an ephemeral value also has the number of the
+session that created it. That of a plain value is the one of the first releases, byte for byte.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def plain_puts(
 ) -> tuple[list[Stat], list[bytes]]:
     """Return the answers and the records of puts without options.
 
-    They end before the first write that is no put, whose value before is not plain, or whose
+    They end before the first write that is not a put, whose value before is not plain, or whose
     condition does not hold.
 
     Args:

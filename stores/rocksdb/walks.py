@@ -48,9 +48,9 @@ class KeyWalk:
         self._iterator: RdictIter | None = None
         if self.done:
             return
-        # The bound also keeps a seek from walking over keys behind the bound that are deleted but
-        # not compacted yet. In rocksdict 0.3.29, it lies in memory of the options, so they must
-        # live as long as the iterator.
+        # The bound also keeps a seek from walking over deleted, uncompacted keys behind it. In
+        # rocksdict 0.3.29, it lies in memory of the options, so they must live as long as the
+        # iterator.
         self._options = ReadOptions()
         if (last := self._stretches[0][1]) is not None:
             self._options.set_iterate_upper_bound(last)
@@ -83,7 +83,7 @@ class KeyWalk:
                     iterator.next()
                     continue
                 # rocksdict copies a record whole or not at all. So a page has read at most
-                # _PAGE_BYTES and one more record, and keeps only the bytes that are wanted.
+                # _PAGE_BYTES and one more record, and keeps only the wanted bytes.
                 record = b"" if first == 0 else iterator.value()
                 found.append((key, record[:first]))
                 room -= len(record)

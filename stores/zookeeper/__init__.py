@@ -21,7 +21,7 @@
 - ``packets``: packs reads into one request
 - ``scans``: scans, recursive deletes and the revision
 - ``walk``: walks the tree in the order of paths
-- ``readahead``: the reads of a walk that are under way
+- ``readahead``: the running reads of a walk
 - ``splitting``: samples the tree, and chooses where to cut it
 - ``removal``: removes children before parents
 - ``session``: the events of the session, and proofs of how long it lives

@@ -123,7 +123,7 @@ class ZooKeeperConnection:
         # logged above debug.
         self._connected_at = -math.inf
         self._loud = True
-        # Guarded by lock: the last change of the connection, and who is told of later ones.
+        # Guarded by lock: the last change of the connection, and the listeners for later ones.
         self._moment = Moment("lost", 0, NO_GREETING)
         self._listeners: list[Callable[[Moment], None]] = []
         self._client.add_listener(self._on_state)

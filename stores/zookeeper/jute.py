@@ -106,7 +106,7 @@ CHANGED: Final = 3
 _PERSISTENT_RECURSIVE: Final = 1
 _ANY_TYPE: Final = 3
 
-# Creates among the steps of a multi that are not those of a plain put.
+# Creates among the steps of a multi that do not belong to a plain put.
 #: A parent, which answers no request.
 PARENT: Final = -1
 #: A node that ends with the session.
@@ -391,7 +391,7 @@ def parse_family(buffer: bytes, offset: int) -> Family:
     czxid, _, _, _, _, cversion, _, _, _, children, pzxid = _stat.unpack_from(buffer, offset)
     if len(buffer) != offset + _STAT_SIZE:
         raise ValueError(f"{len(buffer) - offset - _STAT_SIZE} bytes too many")
-    # The server counts creations, and tells twice their number less the present children
+    # The server counts creations, and reports twice their number less the present children
     # (DataNode.copyStat), in 32 bits.
     return Family(czxid, pzxid, (cversion + children) % (1 << 32) // 2)
 

@@ -60,8 +60,8 @@ _FIRST_ANSWER: Final = 1.0
 # piece at a time, because the length may be nonsense: a server that speaks HTTP announces 1.2 GB.
 _LARGEST: Final = 1 << 30
 _PIECE: Final = 1 << 20
-# The most bytes that are received at a time. A thousand events of a watch fit, and all that TLS
-# decrypts at a time, so nothing waits in its buffers while `select` waits for the socket.
+# The limit of bytes received at a time. A thousand events of a watch fit, and all that TLS decrypts
+# at a time, so nothing waits in its buffers while `select` waits for the socket.
 _CHUNK: Final = 1 << 16
 
 # The states in which requests wait for the connection.

@@ -259,7 +259,7 @@ class MultiSettler:
                 self._drops(ENVELOPE + len(bodies[i]) + len(END))
 
     def _read_node(self, path: str, deadline: float) -> Reply:
-        """Return the reply to an ``exists`` of a path that only an answer has told."""
+        """Return the reply to an ``exists`` of a path known only from an answer."""
         request = (EXISTS, single_read(path.encode()))
         (reply,) = self._connection.exchange([request], deadline, repeat=True)
         return reply

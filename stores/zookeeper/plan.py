@@ -49,7 +49,7 @@ class MultiPlan:
         """Plan one round.
 
         Args:
-            batch: the call. Requests that are too large get their answers here.
+            batch: the call. Oversized requests get their answers here.
             nodes: the known nodes of the tree.
             sizes: the limits of a multi's length.
             room: the bytes that a multi has beside its planned operations.

@@ -17,7 +17,7 @@ __all__ = ["Removal"]
 
 # The deletes in one call of the writer, which sends them as several multis, one after the other.
 _CALL: Final = 4000
-# The most walks over the tree, if paths appear below those that are removed.
+# The limit of walks over the tree, if paths appear below the removed ones.
 _WALKS: Final = 5
 
 

@@ -103,7 +103,7 @@ class Scanner:
     def delete_recursive(self, path: str, timeout: float) -> int:
         """Remove the tree with its parents without values; return the number of values removed.
 
-        Nodes that are hidden from callers stay, and so do the parents that they need.
+        Nodes hidden from callers stay, and so do the parents that they need.
         """
         self._connection.check_process()
         return Removal(

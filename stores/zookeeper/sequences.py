@@ -158,7 +158,7 @@ class _Search:
         return self._births.sequential
 
     def _from_survivors(self, names: Sequence[str], most: int) -> int | None:
-        """Return the only number, up to ``most``, that suits the nodes that are still there."""
+        """Return the only number, up to ``most``, that suits the remaining nodes."""
         places: dict[str, list[int]] = {}
         for _, place, prefix in self._sequential:
             places.setdefault(prefix, []).append(place)
@@ -179,7 +179,7 @@ class _Search:
     def _survivors(
         self, names: Sequence[str], prefixes: Mapping[str, object], end: int
     ) -> list[str]:
-        """Return the names of the multi's nodes that are still there, in order."""
+        """Return the names of the multi's remaining nodes, in order."""
         candidates = []
         for name in names:
             digits = name[-_DIGITS:]
@@ -226,7 +226,7 @@ class _Search:
         return isinstance(node, ZNode) and node.created_zxid == self._zxid
 
     def _read_nodes(self, names: Sequence[str]) -> list[ZNode | None]:
-        """Return the nodes of these names, ``None`` for those that are gone or unreadable."""
+        """Return the nodes with these names, ``None`` for missing or unreadable ones."""
         requests = [(EXISTS, single_read(f"{self._parent}/{name}".encode())) for name in names]
         found: list[ZNode | None] = []
         for start in range(0, len(requests), _READS):

@@ -26,10 +26,10 @@ from .readahead import Read, ReadAhead
 
 __all__ = ["split"]
 
-# The most nodes that are read: of a level, and in all.
+# The limits of nodes to read: per level, and in all.
 _LEVEL_NODES: Final = 1 << 16
 _NODES: Final = 1 << 17
-# The most names that are listed: of the large directories of a level, and of the others.
+# The limits of names to list: of the large directories of a level, and of the others.
 _NAMES: Final = 1 << 19
 _LEVELS: Final = 1000
 # The part of a range from which a directory is large, and the fineness of the places for a cut.

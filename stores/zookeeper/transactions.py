@@ -76,8 +76,8 @@ class Changes:
         deleted: paths to delete that are not part of a transaction.
         kept: those of them whose delete waits, because something is created below them.
         made: paths that need not be created again.
-        planted: those of them that are created as parents, without a value.
-        fleeting: those of them that are created as ephemeral ones.
+        planted: those of them created as parents, without a value.
+        fleeting: those of them created as ephemeral nodes.
         removed: paths that transactions delete.
     """
 

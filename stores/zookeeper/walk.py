@@ -29,7 +29,7 @@ __all__ = ["TreeWalk"]
 _WINDOW: Final = 2048
 _WINDOW_BYTES: Final = 8 << 20
 _WINDOW_LEAST: Final = 16
-# The most names held for directories that are listed ahead.
+# The limit of names held for directories listed ahead.
 _NAMES: Final = 1 << 17
 
 
@@ -101,7 +101,7 @@ class TreeWalk:
         self._frontier.push(prefix, [""])
         # The paths that were requested and not yet returned, in order.
         self._window: list[str] = []
-        # The nodes of those that are ready; None for a node that has vanished.
+        # The nodes of the ready ones; None for a node that has vanished.
         self._ready: dict[str, ZNode | None] = {}
         self._value_bytes = 0
         # Nodes that were read, but whose children are not listed yet. `_unlisted` is a heap of

@@ -6,8 +6,8 @@ how an event of a node becomes one of a value, for which the client knows the no
 when a watch begins, it reads the tree below its prefix once.
 
 After the loss of a connection, the watches are placed again and the trees are read again, and then
-each watch gets a gap. So whoever reads the tree anew after the gap misses nothing: later changes
-follow as events.
+each watch gets a gap. So a caller that reads the tree again after the gap misses nothing: later
+changes follow as events.
 
 Threads: kazoo's thread appends the packets of events and the changes of the connection to one
 queue. One thread takes them out, in order, reads new nodes, and delivers events. It also places and
@@ -50,7 +50,7 @@ log = get_logger(__name__)
 
 # The most events that wait. Beyond them, a gap is due: a queue without bounds helps nobody.
 _MOST_EVENTS: Final = 1 << 18
-# The most events that are handled together, so that their new nodes are read together.
+# The limit of events handled together, so that their new nodes are read together.
 _MOST_AT_ONCE: Final = 4096
 # Seconds for one attempt to read new nodes or to place the watches again; it is repeated.
 _ATTEMPT: Final = 10.0

@@ -195,7 +195,7 @@ class Writer:
             self._glance(batch, unread, deadline)
 
     def _glance(self, batch: Batch, places: Sequence[int], deadline: float) -> None:
-        """Read the nodes of requests and parts that are sent according to them."""
+        """Read the nodes that decide how requests and parts are sent."""
         tree = self._read(batch, places, [], deadline, fresh=True)
         doubtful = []
         for k in places:
@@ -370,7 +370,7 @@ class Writer:
             batch.answers[i] = error.for_path(batch.requests[i].path)
         sessions = (None, self._connection.sessions)
         if error.outcome == "unknown" and group.session not in sessions:
-            # What they may have created was gone with its session.
+            # Anything they may have created was gone with its session.
             for i in fleeting(batch, group):
                 batch.answers[i] = session_lost(batch.requests[i])
 

@@ -298,7 +298,7 @@ def _without(
     requests: Sequence[_R],
     forward: Callable[[Sequence[_R]], Sequence[Answer]],
 ) -> Sequence[Answer]:
-    """Execute the requests that are not refused; return the answers of all, in order."""
+    """Execute the accepted requests; return the answers of all, in order."""
     if not refused:
         return forward(requests)
     rest = [request for place, request in enumerate(requests) if place not in refused]

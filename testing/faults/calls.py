@@ -48,8 +48,8 @@ class Fault:
         applied: whether the call is applied before ``error`` is raised, or before ``cut``.
         cut: whether the connection is cut at this call. The call then waits, like all others, until
             it is restored.
-        refused: the operations of a read or write that are not executed, by their places in the
-            request, and the errors that are their answers. The others are executed.
+        refused: the operations of a read or write that were not executed, by their places in the
+            request, and the errors returned for them. The others are executed.
     """
 
     hold: Literal["before", "after"] | None = None

@@ -152,7 +152,7 @@ class FaultInjector:
     once unless ``times`` says otherwise, and is then recorded in ``hits``. Nothing happens by
     chance, and no fault needs a sleep: held operations wait until the test releases them.
 
-    These arguments say what a fault is meant for. All that are given must hold:
+    These arguments say what a fault is meant for. All given ones must hold:
 
     - ``kind``: the kind of the operation, such as ``"put"``, or the name of a method (see
       :class:`Target`).

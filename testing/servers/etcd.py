@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .local import LocalServer, Member
+from .local import LocalServer, ServerMember
 from .processes import HOST
 from .proxies import ANY_MEMBER, CLIENT
 from .releases import find_etcd
@@ -45,7 +45,7 @@ class EtcdServer(LocalServer):
         self._flags = tuple(flags)
         self._program = program
 
-    def _command(self, member: Member) -> list[str]:
+    def _command(self, member: ServerMember) -> list[str]:
         cluster = {
             self._name(one): f"http://{HOST}:{self._reach(ANY_MEMBER, one)[0]}"
             for one in self.members
@@ -63,23 +63,23 @@ class EtcdServer(LocalServer):
             *self._flags,
         ]
 
-    def _name(self, member: Member) -> str:
+    def _name(self, member: ServerMember) -> str:
         return f"member-{member.number}" if self.clustered else "batchkeeper"
 
     def _environment(self) -> Mapping[str, str]:
         # Variables can set flags of etcd. Drop them, because they belong to the user's own etcd.
         return {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
 
-    def _answers(self, member: Member) -> bool:
+    def _answers(self, member: ServerMember) -> bool:
         # Since etcd 3.4, the handler executes a linearizable range, which needs a leader.
         return b'"true"' in _page(member, "/health")
 
-    def _leads(self, member: Member) -> bool:
+    def _leads(self, member: ServerMember) -> bool:
         # Clients without a login may read the metrics, but not the status.
         return b"\netcd_server_is_leader 1\n" in _page(member, "/metrics")
 
 
-def _page(member: Member, path: str) -> bytes:
+def _page(member: ServerMember, path: str) -> bytes:
     """Return a page that a member shows over HTTP; nothing unless its status is 200."""
     connection = http.client.HTTPConnection(HOST, member.ports[0], timeout=1.0)
     try:

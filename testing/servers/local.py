@@ -19,7 +19,7 @@ from ...ops.errors import InvalidSettingError
 from .processes import HOST, ServerProcess, ServerStartError, free_ports
 from .proxies import ANY_MEMBER, CLIENT, Proxies, Route, process_group_at
 
-__all__ = ["MEMBERS", "LocalServer", "Member", "check_members"]
+__all__ = ["MEMBERS", "LocalServer", "ServerMember", "check_members"]
 
 #: The sizes of clusters. An even number tolerates no more failures than the odd one below it.
 MEMBERS: Final = (1, 3, 5, 7)
@@ -31,11 +31,11 @@ _PATIENCE: Final = 10.0
 
 
 # The member that has failed, or none if the proxies have, and how.
-_Failure: TypeAlias = "tuple[Member | None, str]"
+_Failure: TypeAlias = "tuple[ServerMember | None, str]"
 
 
 @dataclass(slots=True)
-class Member:
+class ServerMember:
     """One member of a cluster.
 
     Attributes:
@@ -92,8 +92,8 @@ class LocalServer(ABC):
     ) -> None:
         check_members(members)
         self.directory = Path(directory).absolute()
-        self.members: Sequence[Member] = [
-            Member(
+        self.members: Sequence[ServerMember] = [
+            ServerMember(
                 number,
                 ServerProcess(
                     self.name,
@@ -301,24 +301,24 @@ class LocalServer(ABC):
         self.stop()
 
     @abstractmethod
-    def _command(self, member: Member) -> list[str]:
+    def _command(self, member: ServerMember) -> list[str]:
         """Write a member's configuration, and return its command, to run in its directory."""
 
     @abstractmethod
-    def _answers(self, member: Member) -> bool:
+    def _answers(self, member: ServerMember) -> bool:
         """Say whether a member serves requests. An ``OSError`` counts as no."""
 
     @abstractmethod
-    def _leads(self, member: Member) -> bool:
+    def _leads(self, member: ServerMember) -> bool:
         """Say whether a member takes itself for the leader. An ``OSError`` counts as no."""
 
     @abstractmethod
     def _environment(self) -> Mapping[str, str]: ...
 
-    def _chosen(self, member: int | None) -> Sequence[Member]:
+    def _chosen(self, member: int | None) -> Sequence[ServerMember]:
         return self.members if member is None else [self.members[member]]
 
-    def _reach(self, source: int, member: Member) -> tuple[int, ...]:
+    def _reach(self, source: int, member: ServerMember) -> tuple[int, ...]:
         """Return the ports at which a client, or another member, reaches a member."""
         if not self._proxied or source == member.number:
             return self._ports_for(source, member.number)
@@ -338,7 +338,7 @@ class LocalServer(ABC):
             member.ports = tuple(islice(ports, each))
         self._fronts = {pair: tuple(islice(ports, size)) for pair, size in sizes.items()}
 
-    def _launch(self, chosen: Sequence[Member], deadline: float) -> _Failure | None:
+    def _launch(self, chosen: Sequence[ServerMember], deadline: float) -> _Failure | None:
         """Launch members, and return ``None`` when they answer, or why they do not."""
         if self._proxied and self._proxies is None:
             self._proxies = Proxies(self._routes(), self._member_at)
@@ -352,7 +352,7 @@ class LocalServer(ABC):
             member.process.launch(self._command(member), self._environment())
         return self._await_answers(list(chosen), deadline)
 
-    def _await_answers(self, waiting: list[Member], deadline: float) -> _Failure | None:
+    def _await_answers(self, waiting: list[ServerMember], deadline: float) -> _Failure | None:
         while True:
             for member in waiting[:]:
                 if not member.process.running:
@@ -384,7 +384,7 @@ class LocalServer(ABC):
         group = process_group_at(port, remote, groups)
         return None if group is None else groups.get(group)
 
-    def _give_up(self, chosen: Sequence[Member], first: bool) -> None:
+    def _give_up(self, chosen: Sequence[ServerMember], first: bool) -> None:
         for member in chosen:
             member.process.kill()
         self._ended(chosen)
@@ -397,7 +397,7 @@ class LocalServer(ABC):
                 if self.clustered:  # The data knows the ports.
                     shutil.rmtree(member.directory / "data", ignore_errors=True)
 
-    def _ended(self, members: Sequence[Member]) -> None:
+    def _ended(self, members: Sequence[ServerMember]) -> None:
         if self._proxies is not None:
             for member in members:
                 self._proxies.refuse(member.number)

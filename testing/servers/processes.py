@@ -173,7 +173,7 @@ def cpu_seconds(groups: Collection[int]) -> float | None:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Return ports that are free now. Another process may take them before they are used.
+    """Return free ports. Another process may take them before they are used.
 
     They lie outside the system's range for outgoing connections. In that range, a client that keeps
     connecting to the port of a dead server eventually gets that port for itself. It then connects

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, Self
 
-from .local import LocalServer, Member
+from .local import LocalServer, ServerMember
 from .processes import HOST
 from .proxies import Route
 from .releases import find_java, find_zookeeper_jars
@@ -79,7 +79,7 @@ class ZooKeeperServer(LocalServer):
             proxied=False,
         )
 
-    def _command(self, member: Member) -> list[str]:
+    def _command(self, member: ServerMember) -> list[str]:
         runtime, jars = find_java(), find_zookeeper_jars()
         (member.directory / "tmp").mkdir(exist_ok=True)
         # Relative paths, because Java reads property files as Latin-1, and the directory may have
@@ -123,7 +123,7 @@ class ZooKeeperServer(LocalServer):
             "./zoo.cfg",
         ]
 
-    def _ensemble(self, member: Member) -> str:
+    def _ensemble(self, member: ServerMember) -> str:
         if not self.clustered:
             return ""
         lines = ["initLimit=10", "syncLimit=5"]
@@ -148,11 +148,11 @@ class ZooKeeperServer(LocalServer):
     def _environment(self) -> Mapping[str, str]:
         return os.environ
 
-    def _answers(self, member: Member) -> bool:
+    def _answers(self, member: ServerMember) -> bool:
         mode = _mode(member)
         return mode in {"leader", "follower"} if self.clustered else mode == "standalone"
 
-    def _leads(self, member: Member) -> bool:
+    def _leads(self, member: ServerMember) -> bool:
         return _mode(member) in {"leader", "standalone"}
 
 
@@ -160,15 +160,15 @@ async def _greeting(address: str, reader: asyncio.StreamReader) -> bytes:
     """Read the beginning of a connection for elections, and return it with another address.
 
     Of two members, the one with the greater id makes the connection. If the other one was first, it
-    is called back at the address that it has told. Thus a member that is cut off would still take
-    part in elections, and win those that its longer log decides.
+    is called back at the address that it has announced. Thus a member that is cut off would still
+    take part in elections, and win those that its longer log decides.
     """
     protocol, member, size = _GREETING.unpack(await reader.readexactly(_GREETING.size))
     await reader.readexactly(size)
     return _GREETING.pack(protocol, member, len(address)) + address.encode()
 
 
-def _mode(member: Member) -> str | None:
+def _mode(member: ServerMember) -> str | None:
     """Return the mode that a member reports; ``None`` unless it serves requests."""
     # `srvr`, because `ruok` is answered before requests are served. A `srvr` that arrives during
     # the start is never answered, so the timeout is short.

@@ -135,7 +135,7 @@ seeds = st.integers(0, 2**32)
 def test_entries_are_alike(
     kind: Any, path: Any, value: Any, options: Any, now: Any, timeout: Any, named: bool
 ) -> None:
-    """A new entry has the same attributes, or the same error tells what is wrong."""
+    """A new entry has the same attributes, or the same error names the problem."""
     lanes = {"get": LANES[0], "put": LANES[1]}
     found = []
     for cls in PAIRS["Entry"]:

@@ -98,7 +98,7 @@ def test_both_send_the_same_bytes(dice: Random, prefix: str, count: int) -> None
     ],
 )
 def test_both_refuse_the_same_requests(twin: str, make: Any) -> None:
-    """What is no valid request becomes the same bytes or the same error."""
+    """An invalid request becomes the same bytes or the same error."""
     results = set()
     for seed in range(2000):
         dice = Random(seed)

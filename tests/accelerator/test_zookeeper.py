@@ -264,7 +264,7 @@ def test_arguments_of_other_types_do_no_harm(name: str) -> None:
             continue
 
 
-# What is frequent is compiled.
+# Frequent cases are compiled.
 
 PUTS = [
     Request("put", f"/top/{i}", b"v" * i, expected, options)

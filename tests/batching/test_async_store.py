@@ -358,7 +358,7 @@ def test_close_drains_and_refuses_what_comes_later(make_backend: MakeBackend) ->
 
 
 def test_close_with_a_timeout_tells_the_tasks(backend: FaultyBackend) -> None:
-    """Operations that are queued or wait for room at the timeout end with StoreClosedError."""
+    """Operations queued or waiting for room at the timeout end with StoreClosedError."""
 
     async def test(store: AsyncMetadataStore) -> None:
         futures = await fill(store, backend)

@@ -77,7 +77,7 @@ def test_after_a_flush_operations_linger_again(
 def test_flush_waits_for_what_came_before_and_not_for_what_comes_after(
     backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, waits: Callable[[], int]
 ) -> None:
-    """Operations that are submitted while a flush waits do not keep it from returning."""
+    """Operations submitted while a flush waits do not keep it from returning."""
     store = open_on(backend, max_in_flight=2)
     before = [store.put("/before", b"")]
     backend.wait_for_calls(1)
@@ -289,7 +289,7 @@ def test_close_ends_the_threads(make_backend: MakeBackend, open_on: OpenOn) -> N
 
 
 def test_a_callback_may_close(make_backend: MakeBackend, open_on: OpenOn) -> None:
-    """close() from a done-callback drains and returns; callbacks that are left still run."""
+    """close() from a done-callback drains and returns; the remaining callbacks still run."""
     store = open_on(make_backend())
     closed: Future[list[bool]] = Future()
     last = threading.Event()

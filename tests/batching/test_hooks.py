@@ -1,4 +1,4 @@
-"""Hooks: what they are told, on which thread, and what an exception in one does."""
+"""Hooks: their calls, their thread, and the effect of an exception in one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ URL = "memory://hooked"
 
 
 class Recorder:
-    """Keeps what it is told, with the name of the thread."""
+    """Keeps its calls, with the name of the thread."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, Any, str]] = []
@@ -124,7 +124,7 @@ def test_hooks_of_batches_run_on_the_sender_without_the_engine_s_lock(
 
 
 def test_a_failing_hook_is_logged_once_and_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """Its operations have their results, other hooks are told, and the log has one error."""
+    """Its operations have their results, other hooks are called, and the log has one error."""
     others = Recorder()
 
     class Fails:

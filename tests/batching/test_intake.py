@@ -248,7 +248,7 @@ def test_small_ones_do_not_pass_a_large_one_that_waits_for_bytes(
         store.put(f"/queued/{number}", bytes(600_000))
     large = pool.submit(store.put, "/large", bytes(900_000))
     until(lambda: store.metrics().writes.waiting == 1)
-    store.get("/a")  # The engine decides anew what may arrive without its lock.
+    store.get("/a")  # The engine decides again what may arrive without its lock.
     small = pool.submit(store.put, "/small", b"")
     until(lambda: store.metrics().writes.waiting == 2)
     backend.plan = None

@@ -32,7 +32,7 @@ def test_an_interrupted_call_leaves_nothing_behind(
     """Interrupted at any point of a submission: flush returns, the path and the room are free.
 
     For an operation alone on its path, one behind another, one that finds others in the intake,
-    many at once, and a single execution; with senders that wait, and with senders that are busy.
+    many at once, and a single execution; with waiting senders, and with busy senders.
     """
     for at in range(1, 1000):
         backend = make_backend(hold_all if held else None)

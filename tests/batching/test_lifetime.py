@@ -147,7 +147,8 @@ def note(call):
 
 
 def test_a_store_that_was_not_closed_is_drained_at_exit() -> None:
-    """What is queued at the interpreter's end is sent, and a ResourceWarning names the store."""
+    """Queued operations are sent at the interpreter's end, and a ResourceWarning names the
+    store."""
     ended = run(
         LINGER
         + """

@@ -129,7 +129,7 @@ def test_operations_on_a_path_take_effect_in_order(
 
 
 def test_no_path_is_written_twice_at_a_time(make_backend: MakeBackend, open_on: OpenOn) -> None:
-    """Among the writes that are under way, in all batches and singles, no path occurs twice."""
+    """Among the running writes, in all batches and singles, no path occurs twice."""
     under_way: set[str] = set()
     lock = threading.Lock()
     twice: list[str] = []

@@ -48,7 +48,7 @@ def store(backend: PlayedBackend) -> Iterator[MetadataStore]:
 
 
 def taken(watch: bk.Watch) -> list[WatchEvent]:
-    """Return the events that are there."""
+    """Return the waiting events."""
     events = []
     while (event := watch.next_event(0)) is not None:
         events.append(event)
@@ -162,7 +162,7 @@ def test_gaps_of_the_store_stay_in_their_place(
 
 
 def test_gaps_next_to_each_other_are_one(backend: PlayedBackend, store: MetadataStore) -> None:
-    """Whoever reads anew once need not do so again: adjacent gaps are one, also own ones."""
+    """One new read suffices: adjacent gaps are merged, including own ones."""
     watch = store.watch("/a", max_events=3)
     backend.played[0].deliver([GAP, GAP, *created("/a/1")])
     assert taken(watch) == [GAP, *created("/a/1")]

@@ -13,7 +13,7 @@ import pytest
 
 from batchkeeper import Stat
 from batchkeeper.bench.load.peers import peers_of
-from batchkeeper.bench.results.records import read_run
+from batchkeeper.bench.results.runs import read_run
 from batchkeeper.bench.target import BARE_TARGETS
 from batchkeeper.cli import main
 from batchkeeper.stores import BUILT_IN, memory
@@ -237,7 +237,7 @@ def test_runs_are_compared_and_reported(
 
 
 def test_a_run_writes_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Unless it is told not to, beside the results, and their paths are printed."""
+    """Unless an option disables that, beside the results, and their paths are printed."""
     assert main(["bench", "--dir", str(tmp_path), *TINY_BENCH[:-1], "memory"]) == 0
     page, results = sorted(tmp_path.iterdir())
     assert (page.suffix, results.suffix) == (".html", ".json")

@@ -1,18 +1,12 @@
-"""Figures out of samples."""
+"""Histograms of latencies."""
 
 from __future__ import annotations
 
-import math
 from array import array
 
 import pytest
 
-from batchkeeper.bench.figures import (
-    Figure,
-    histogram,
-    percentiles,
-    ratio,
-)
+from batchkeeper.bench.figures import histogram, percentiles
 
 
 def test_percentiles_are_those_of_the_samples() -> None:
@@ -40,20 +34,3 @@ def test_extreme_latencies_are_counted() -> None:
 def test_no_samples_give_zeros() -> None:
     """A phase without reads has percentiles of 0, and no error."""
     assert set(percentiles(histogram()).values()) == {0.0}
-
-
-def test_a_figure_has_its_median_and_its_ends() -> None:
-    """The median of the rounds is reported with the least and the greatest."""
-    figure = Figure((3.0, 1.0, 8.0))
-    assert (figure.median, figure.low, figure.high) == (3.0, 1.0, 8.0)
-
-
-def test_ratios_compare_medians_and_rounds() -> None:
-    """The ratio is that of the medians; its range is of ratios within one round."""
-    found = ratio(Figure((10.0, 40.0, 30.0)), Figure((1.0, 2.0, 10.0)))
-    assert (found.median, found.low, found.high) == (15.0, 3.0, 20.0)
-
-
-def test_a_ratio_to_nothing_is_infinite() -> None:
-    """A ratio to a base of zero is infinite, and no division by zero."""
-    assert ratio(Figure((1.0,)), Figure((0.0,))).median == math.inf

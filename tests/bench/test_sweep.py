@@ -13,7 +13,7 @@ from batchkeeper.bench.load.job import Job, Pace
 from batchkeeper.bench.load.mixes import Keys, Mix
 from batchkeeper.bench.load.parts import Flushes, Part, encoded
 from batchkeeper.bench.load.processes import LocalCrew
-from batchkeeper.bench.results.records import Run
+from batchkeeper.bench.results.runs import Run
 from batchkeeper.bench.sweep import Sweep, batching_variants, measure
 from batchkeeper.bench.target import Target
 from batchkeeper.stores import parse_url
@@ -39,7 +39,7 @@ def swept(crew: Crew, url: str) -> Run:
     mix = Mix("one", "of one kind", {"get": 1.0}, keys=Keys(count=1))
     variants = batching_variants({"max_ops": [2, 4]})
     sweep = Sweep(mix, variants, Pace(), seed=5, rounds=ROUNDS)
-    target = Target("memory", parse_url(url), "/bench", None, None, 10.0)
+    target = Target("memory", parse_url(url), "/bench", None, 10.0)
     live = Live(lambda *_: None, lambda _: None)
     return measure(target, sweep, crew, live, command=(), conditions={}, spark=False)
 

@@ -57,7 +57,6 @@ def test_a_store_in_memory_outlives_its_openers(tmp_path: Path) -> None:
         with target.open() as store:
             assert store.exists("/x").result()
     assert target.disk is None
-    assert target.plain is None
 
 
 def test_of_a_given_store_only_the_bench_s_own_is_removed(store_url: str, tmp_path: Path) -> None:

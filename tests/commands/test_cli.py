@@ -122,7 +122,7 @@ def test_expected_versions(run: Run, url: str) -> None:
     assert run("delete", "/a", "--expected-version", "absent")[0] == 3
 
 
-# --- stores that are not there, or do not stay
+# --- stores that are missing, or do not stay
 
 
 @pytest.mark.parametrize("command", [("get", "/x"), ("ls", "/"), ("delete", "/x")])
@@ -194,7 +194,7 @@ def test_what_the_store_refuses_ends_with_1(
 
 
 def test_damaged_data_ends_with_1(run: Run, url: str, tmp_path: Path) -> None:
-    """No other attempt can read it, so it is no matter of the connection."""
+    """No other attempt can read it, so the connection is not the cause."""
     with bk.open_store(url) as store:
         store.put("/a", random.Random(1).randbytes(8192)).result()
     bk.open_store(url).close()  # replays the log into a table

@@ -41,7 +41,7 @@ def script(run: Run, tmp_path: Path) -> Path:
 
 
 def test_bash_completes(script: Path, tmp_path: Path) -> None:
-    """Commands, also those that are loaded on demand, their options, and the values of these."""
+    """Commands, including those loaded on demand, their options, and the values of options."""
     for words, expected in LINES:
         done = subprocess.run(
             ["bash", "-c", BASH, "bash", str(script), *words],

@@ -47,7 +47,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[bk.MetadataStore]:
 
 
 def test_hubs_are_listed(run: Run, memory: bk.MetadataStore, tmp_path: Path) -> None:
-    """Those that serve have a load; those that are gone are members all the same."""
+    """Serving hubs have a load; stopped hubs are still members."""
     with hub(memory, tmp_path) as one:
         one.publish("p", "orders", b"", True)
         until(lambda: one.hosts.hubs()[one.address].load.topics == 1)

@@ -388,7 +388,7 @@ def test_watch_on_a_server(name: str, fresh_url: Callable[[str], str]) -> None:
 
 
 def test_scan_can_leave_ephemeral_values_out(run: Run, memory: bk.MetadataStore) -> None:
-    """A saved store holds what lasts; the values that are left out are counted."""
+    """A saved store holds the lasting values; omitted values are counted."""
     result(memory.put("/hub", b"1", ephemeral=True))
     put_all(memory, {"/topic": b"2"})
     code, output, errors = run("scan", "-o", "jsonl")

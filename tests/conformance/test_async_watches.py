@@ -150,7 +150,7 @@ def test_bad_arguments_raise_from_the_call(run: Callable[[Test], None]) -> None:
 
 
 def test_cancelling_a_task_loses_no_event(run: Callable[[Test], None]) -> None:
-    """Tasks that are cancelled at any moment while they wait leave the events to others."""
+    """Tasks cancelled at any moment while they wait leave the events to others."""
 
     async def test(store: bk.AsyncMetadataStore) -> None:
         watch = await store.watch("/a")
@@ -348,7 +348,7 @@ def test_what_came_before_the_close_can_be_taken(run: Callable[[Test], None]) ->
 
 
 def test_other_tasks_have_their_turn(run: Callable[[Test], None]) -> None:
-    """A loop over many events that are there does not keep other tasks from running."""
+    """A loop over many waiting events does not keep other tasks from running."""
 
     async def test(store: bk.AsyncMetadataStore) -> None:
         watch = await store.watch("/a")

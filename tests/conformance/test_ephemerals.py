@@ -240,7 +240,7 @@ def test_a_recursive_delete_removes_it(store: bk.MetadataStore) -> None:
 
 
 def test_its_parents_are_plain(store: bk.MetadataStore, successor: Opens) -> None:
-    """What is above an ephemeral path holds no value, and stays free for plain ones."""
+    """A parent of an ephemeral path has no value, and stays free for plain ones."""
     result(store.put("/a/b/c", b"", ephemeral=True))
     assert result(store.exists("/a/b")) is False
     result(store.put("/a/b", b"kept"))

@@ -17,7 +17,8 @@ from ..contents import put_all
 from ..programs import run_python
 from ..waiting import PATIENCE
 
-# In the byte order of UTF-8. What continues a name, as "-x" does, comes before what is below it.
+# In the byte order of UTF-8. A longer name, such as one with "-x" appended, comes before the paths
+# below the name.
 ORDERED = [
     "/topics",
     "/topics!",
@@ -89,7 +90,7 @@ def test_pages_hold_what_a_scan_gives(store: bk.MetadataStore) -> None:
 
 
 def test_a_scan_without_values_gives_the_same_stats(store: bk.MetadataStore) -> None:
-    """Paths and stats are those of a full scan, whatever the values are that are left out."""
+    """Paths and stats are those of a full scan, whatever the omitted values."""
     put(store, [*ORDERED, "/topics/a", "/a/b/c"])
     sizes = {"/topics/a/empty": 0, "/topics/a/large": 5_000, "/topics/large": 200_000}
     put(store, sizes)
@@ -270,7 +271,7 @@ def test_writes_beside_a_scan_do_not_disturb_it(store: bk.MetadataStore) -> None
 @pytest.mark.call
 @pytest.mark.parametrize("bad", ["", "a", "/a/", "/a//b", "/.batchkeeper", "/zookeeper"])
 def test_bad_paths_are_refused_by_the_call(store: bk.MetadataStore, bad: str) -> None:
-    """A prefix or a bound that is no path raises at once, from each of the calls."""
+    """An invalid prefix or bound raises at once, from each of the calls."""
     for call in (
         lambda: store.scan(bad),
         lambda: store.scan("/", start=bad),

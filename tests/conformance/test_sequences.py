@@ -144,7 +144,7 @@ def test_missing_parents_are_no_obstacle(store: bk.MetadataStore) -> None:
 
 
 def test_nothing_else_is_to_be_seen(store: bk.MetadataStore) -> None:
-    """What the store keeps to count is in no listing and no scan."""
+    """The store's own counters are in no listing and no scan."""
     stats = [result(store.put(path, b"", sequential=True)) for path in ("/n-", "/q/n-", "/q/n-")]
     assert list(contents(store)) == sorted(stat.path for stat in stats)
     assert result(store.get_children("/")) == sorted([stats[0].path[1:], "q"])

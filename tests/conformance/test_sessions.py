@@ -131,7 +131,7 @@ def test_closing_the_store_is_no_event(store: bk.MetadataStore) -> None:
 @pytest.mark.call
 @pytest.mark.parametrize("bad", [None, 15, "print", asyncio.sleep])
 def test_a_listener_is_a_function(store: bk.MetadataStore, bad: Any) -> None:
-    """What cannot be called, or would have to be awaited, is refused by the call."""
+    """A listener that cannot be called, or would have to be awaited, is refused by the call."""
     with pytest.raises(bk.InvalidSettingError, match="callback"):
         store.add_session_listener(bad)
 
@@ -167,7 +167,7 @@ with bk.open_store(sys.argv[1]) as store:
 
 
 def test_a_forked_child_has_no_session(store_url: str) -> None:
-    """A child that asks for the session of its parent is refused, and is never told it is valid."""
+    """A child that asks for the session of its parent is refused, and never sees it as valid."""
     ended = run_python("-c", FORKED, store_url, timeout=PATIENCE)
     assert ended.returncode == 0, ended.stderr
 

@@ -419,7 +419,7 @@ def test_too_many_operations(store: bk.MetadataStore) -> None:
 
 
 def test_too_many_bytes(store: bk.MetadataStore) -> None:
-    """Values that are together larger than the store's largest request raise from the call."""
+    """Values with a total size above the store's largest request raise from the call."""
     with pytest.raises(bk.ValueTooLargeError):
         store.transaction([bk.Put("/a", bytes(17 * 1024 * 1024)), bk.Put("/b", b"")])
     half = bytes(10 * 1024 * 1024)

@@ -142,7 +142,7 @@ def test_refused_writes_and_reads_give_no_event(store: bk.MetadataStore) -> None
 
 
 def test_changes_by_others(store: bk.MetadataStore, another: Opens) -> None:
-    """What other clients change is reported like this one's changes, in one order."""
+    """Changes of other clients are reported like this one's changes, in one order."""
     other = another()
     with store.watch("/a") as watch:
         for n in range(10):

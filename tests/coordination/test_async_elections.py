@@ -54,7 +54,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def until_entries(store: bk.AsyncMetadataStore, number: int) -> list[str]:
-    """Wait until so many candidates stand in line; return their names."""
+    """Wait until ``number`` candidates are in line; return their names."""
     while len(names := await store.get_children(PATH)) != number:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.001)
     return sorted(names, key=lambda name: name[-10:])

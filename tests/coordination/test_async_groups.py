@@ -190,7 +190,7 @@ def test_a_cancelled_leave_while_it_joins_again(fresh_url: Callable[[str], str])
 
 
 def test_a_thousand_members_join_at_once(store_url: str) -> None:
-    """From ten stores, they share batches, and each store's listener is told of all of them."""
+    """From ten stores, they share batches, and each store's listener gets all of them."""
     only_one = bk.store_kind(store_url).local_directory
     number = 1 if only_one else 10
     batching = bk.BatchingConfig(linger="fixed", max_delay=0.05)

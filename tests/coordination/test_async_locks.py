@@ -252,7 +252,7 @@ def test_a_block_that_is_cancelled(run: Callable[[Test], None]) -> None:
 
 
 def test_a_loss(run: Callable[[Test], None], faults: FaultInjector) -> None:
-    """``lost`` wakes whoever awaits it, and the end of the block says that the lock was lost."""
+    """``lost`` wakes waiting tasks, and the end of the block says that the lock was lost."""
 
     async def test(store: bk.AsyncMetadataStore) -> None:
         lock = AsyncLock(store, PATH)

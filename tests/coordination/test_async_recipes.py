@@ -52,7 +52,7 @@ async def until(condition: Callable[[], Coroutine[Any, Any, object]]) -> None:
 
 
 async def cancelled_after(steps: int, call: Coroutine[Any, Any, Any]) -> bool:
-    """Cancel a call after so many turns of the loop; return whether it had not ended before."""
+    """Cancel a call after some turns of the loop; return whether it had not ended before."""
     task = asyncio.ensure_future(call)
     for _ in range(steps):
         await asyncio.sleep(0)

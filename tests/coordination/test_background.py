@@ -1,4 +1,4 @@
-"""What runs beside the caller: on both faces, each item is worked on, and work once begun ends."""
+"""Background work: on both faces, each item is worked on, and work once begun ends."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_the_stat_of_a_value(cache: MetadataCache[Any], store: bk.MetadataStore)
 def test_hits_and_cached_absence_ask_nobody(
     cache: MetadataCache[Any], store: bk.MetadataStore, faults: FaultInjector
 ) -> None:
-    """What has been read is not read again: values, absence, children and what exists."""
+    """Cached state is not read again: values, absence, children and existence."""
     store.put("/a/b", b"1").result()
     until(lambda: cache.get("/a/b") == 1)
     until(lambda: cache.get_children("/a") == ["b"])

@@ -1,4 +1,4 @@
-"""Caches on real servers that are killed, cut off or restarted, and in processes that stop."""
+"""Caches on real servers, which are killed, cut off or restarted, and in stopped processes."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def reads(cache: MetadataCache[Any], value: int) -> bool:
 
 
 def test_a_cut_connection(server: LocalServer, proxy: Callable[[str], Proxy]) -> None:
-    """What others write while the connection is cut is seen after it, and nothing goes back."""
+    """Writes of others while the connection is cut are seen after it, and nothing goes back."""
     line = proxy(server.address)
     with (
         bk.open_store(behind(server, line), session_timeout=30) as store,

@@ -168,7 +168,7 @@ def test_an_invalidation_before_the_answer_of_a_load(
         until(lambda: "gap" in told)
     assert cache.get("/a/b") == 2
     held.release()
-    assert loading.result() in (1, 2)  # 2 if it had to be read anew in another session
+    assert loading.result() in (1, 2)  # 2 if it had to be read again in another session
     assert cache.get_if_cached("/a/b") in (2, NOT_CACHED)
     assert cache.get("/a/b") == 2
     heard.release()
@@ -234,7 +234,7 @@ def test_loads_that_overtake_each_other(
     heard: HeldEvents,
     hold: Hold,
 ) -> None:
-    """What one load has shown is never followed by an older answer of another one."""
+    """After the answer of one load, no other load returns an older one."""
     put(other, 1)
     until(lambda: heard.count("/a/b"))
     heard.hold()

@@ -27,7 +27,7 @@ def made(number: int, need: Need = EXCLUSIVE) -> Contender:
 
 
 def test_names() -> None:
-    """A contender's name has an id, a letter and a number; all other names are none of ours."""
+    """A contender's name has an id, a letter and a number; all other names are foreign."""
     name = "6f1c0a6e5b2d4c8e-x-0000000017"
     found = parse(name)
     assert found is not None
@@ -105,7 +105,7 @@ def test_a_read_that_is_old_lets_nobody_through(needs: list[Need], data: st.Data
 
 @given(needs=st.lists(NEEDS, min_size=1, max_size=8), data=st.data())
 def test_whom_it_waits_for_decides(needs: list[Need], data: st.DataObject) -> None:
-    """While they stay, its turn does not come; when they have left, it has, whoever else stays."""
+    """While they stay, its turn does not come; when they have left, it has, even if others stay."""
     line = [made(number, need) for number, need in enumerate(needs)]
     number, need = line[-1].number, needs[-1]
     waits = blocking(line, number, need)

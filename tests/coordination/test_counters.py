@@ -1,4 +1,4 @@
-"""Counters: numbers that are unique and grow, whoever asks and whatever fails."""
+"""Counters: numbers are unique and grow, for all callers and despite all failures."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_bad_counts(faulty: bk.MetadataStore, count: Any) -> None:
     "foreign", [b"", b"-1", b" 7", b"7\n", b"1.5", b"1_0", b"%d" % (END + 1), b"\0\0\0\5"]
 )
 def test_a_foreign_value(faulty: bk.MetadataStore, foreign: bytes) -> None:
-    """A value that is no number stays as it is, and the error has its path and version."""
+    """A value that is not a number stays unchanged, and the error has its path and version."""
     faulty.put("/c", b"0").result()
     faulty.put("/c", foreign).result()
     counter = Counter(faulty, "/c")
@@ -283,7 +283,7 @@ with bk.open_store(sys.argv[1]) as store:
 @pytest.mark.server
 @pytest.mark.parametrize("kind", SERVERS)
 def test_processes_that_are_killed(fresh_url: Callable[[str], str], kind: str) -> None:
-    """Processes get no number twice, each growing ones, whoever is killed."""
+    """Processes get no number twice, and growing ones each, even if some are killed."""
     url = fresh_url(kind)
     taken: list[int] = []
 

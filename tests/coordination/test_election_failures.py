@@ -1,4 +1,4 @@
-"""Elections on real servers: candidates and servers that are killed, stopped, or cut off."""
+"""Elections on real servers: candidates and servers are killed, stopped, or cut off."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def url(server: LocalServer, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def open_store(url: str) -> Iterator[Open]:
-    """Open a store with a session of so many seconds, through a proxy if there is one."""
+    """Open a store with a session timeout in seconds, through a proxy if there is one."""
     with ExitStack() as stack:
 
         def open_one(

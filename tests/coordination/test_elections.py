@@ -842,7 +842,7 @@ def test_what_is_refused(memory: bk.MetadataStore) -> None:
 
 
 def test_values_of_others_below_the_path(store: bk.MetadataStore, first: Election) -> None:
-    """What is not a candidate's value is neither a leader nor an obstacle."""
+    """A foreign value is neither a leader nor an obstacle."""
     store.put(f"{PATH}/note", b"from elsewhere").result(PATIENCE)
     assert first.leader() is None
     first.campaign(PATIENCE)

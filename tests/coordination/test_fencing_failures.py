@@ -1,4 +1,4 @@
-"""Fenced writes of holders that are paused, cut off or closed, on real servers."""
+"""Fenced writes on real servers, of paused, disconnected or closed holders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from batchkeeper.testing.servers import LocalServer
 from ..waiting import PATIENCE, error, result, until
 from .held_lines import HeldLine, child
 
-# Seconds: sessions that are to end, and sessions that must not.
+# Seconds: sessions that must end, and sessions that must not.
 SHORT: Final = 2.0
 LONG: Final = 60.0
 
@@ -223,7 +223,7 @@ def test_a_short_outage_ends_no_hold(server: LocalServer, open_store: Opens) -> 
 
 
 def test_the_end_of_the_store_ends_the_writes(server: LocalServer, open_store: Opens) -> None:
-    """Writes that are under way when the store is closed end, also those that wait for a turn."""
+    """Writes in flight when the store is closed end, also those that wait for a turn."""
     store = open_store(server.url, LONG)
     lock = Lock(store, "/lock")
     lock.acquire(PATIENCE)

@@ -82,7 +82,7 @@ def test_a_view(store: bk.MetadataStore) -> None:
 
 
 def test_a_gap(store: bk.MetadataStore, faults: FaultInjector) -> None:
-    """What was missed is read again."""
+    """Missed changes are read again."""
     view = View(store)
     assert view.follower.ready.wait(PATIENCE)
     faults.gap()

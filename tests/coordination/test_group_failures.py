@@ -22,7 +22,7 @@ from ..waiting import PATIENCE, error, result, until
 from .held_lines import HeldLine, child
 from .recipes import begun
 
-# Seconds: sessions that are to end, and sessions that must not.
+# Seconds: sessions that must end, and sessions that must not.
 SHORT: Final = 2.0
 LONG: Final = 60.0
 
@@ -62,7 +62,7 @@ def members(group: Group) -> dict[str, Member]:
 def test_a_lost_session_is_followed_by_a_new_incarnation(
     line: HeldLine, open_direct: Opens, open_through: Opens
 ) -> None:
-    """After it, the member joins again, with a greater incarnation, and others are told."""
+    """After it, the member joins again, with a greater incarnation, and others get that event."""
     group, others = Group(open_through(SHORT), "/hubs"), Group(open_direct(LONG), "/hubs")
     told: list[tuple[GroupEvent, Member]] = []
     others.add_listener(lambda event, member: told.append((event, member)))

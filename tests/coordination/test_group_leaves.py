@@ -86,7 +86,7 @@ def test_a_persistent_value_is_no_member(
 
 
 def test_listeners_hear_of_members_only(store: bk.MetadataStore) -> None:
-    """A listener is told of members; what happens beside them is not told."""
+    """A listener gets changes of members, and no changes of other paths."""
     group = Group(store, "/g", "alive")
     told: SimpleQueue[tuple[GroupEvent, Member]] = SimpleQueue()
     result(store.put("/g/hub-1", b"kept"))

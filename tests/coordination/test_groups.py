@@ -53,7 +53,7 @@ def memory() -> Iterator[bk.MetadataStore]:
 
 
 class Told:
-    """A listener's callback that keeps what it was told."""
+    """A listener's callback that keeps its events."""
 
     def __init__(self) -> None:
         self._told: SimpleQueue[tuple[GroupEvent, Member]] = SimpleQueue()
@@ -291,7 +291,8 @@ def test_what_a_value_says(data: bytes) -> None:
 
 
 def test_listeners_are_told_of_all_changes(store: bk.MetadataStore, another: Opens) -> None:
-    """A listener is told who is there, who comes, changes and goes, with the data of that time."""
+    """A listener gets all members, and who joins, changes and leaves, with the data of that
+    time."""
     group, other = Group(store, "/hubs"), Group(another(), "/hubs")
     one = other.join("hub-1", b"1", PATIENCE)
     told = Told()
@@ -317,7 +318,7 @@ def test_listeners_are_told_of_all_changes(store: bk.MetadataStore, another: Ope
 
 
 def test_a_restart_is_told(store: bk.MetadataStore) -> None:
-    """A name that leaves and joins is told as both, even if the listener was busy meanwhile."""
+    """A name that leaves and joins causes both events, even if the listener was busy meanwhile."""
     group = Group(store, "/hubs")
     told, busy = Told(), threading.Event()
 
@@ -336,7 +337,7 @@ def test_a_restart_is_told(store: bk.MetadataStore) -> None:
 
 
 def test_a_blocked_listener_stops_nobody_else(memory: bk.MetadataStore) -> None:
-    """While it blocks, members join and leave, and others are told; it is told the difference."""
+    """While it blocks, members join and leave, and others get that; it gets the difference."""
     group = Group(memory, "/hubs")
     told, slow, entered, free = Told(), Told(), threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Locks on real servers: outages, pauses, holders that are stopped, killed and cut off."""
+"""Locks on real servers: outages, pauses, and stopped, killed and disconnected holders."""
 
 from __future__ import annotations
 

@@ -120,7 +120,8 @@ def test_a_creation_that_fails(store: bk.MetadataStore, faults: FaultInjector) -
 def test_a_look_that_fails(
     store: bk.MetadataStore, faults: FaultInjector, other: bk.MetadataStore
 ) -> None:
-    """An attempt ends, and its value goes again; whoever waits looks again, and keeps its place."""
+    """An attempt ends, and its value goes again; a waiting contender looks again, and keeps its
+    place."""
     lock = Lock(store, PATH)
     with Lock(other, PATH):
         faults.fail("get_children")

@@ -1,4 +1,4 @@
-"""What a store knows of a line: it saves requests, and is not trusted for too long."""
+"""The known line of a store: it saves requests, and is not trusted for too long."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_line_of_many_stores(
 def test_a_path_that_was_deleted(
     fresh_url: Callable[[str], str], faults: FaultInjector, answered: bool
 ) -> None:
-    """ZooKeeper numbers anew below it: what was known does not count, also during a creation."""
+    """ZooKeeper restarts its numbers below it: the known line is void, even during a creation."""
     url, batching = fresh_url("zookeeper"), bk.BatchingConfig(max_in_flight=4)
     with opened(url, wrap=faults, batching=batching) as store, opened(url) as other:
         first, lock, holder = Lock(store, PATH), Lock(store, PATH), Lock(other, PATH)

@@ -1,4 +1,4 @@
-"""Semaphores, and locks that are shared: how many hold them, and in what order."""
+"""Semaphores and shared locks: how many hold them, and in what order."""
 
 from __future__ import annotations
 

@@ -159,7 +159,8 @@ def test_a_field_of_another_type_is_not_encoded(fields: dict[str, Any], told: st
 
 
 def test_types_without_json() -> None:
-    """What is no dataclass, or has a field without JSON, is refused before any value is."""
+    """A type that is not a dataclass, or has a field without JSON, is refused before any value
+    is."""
 
     @dataclass
     class Odd:

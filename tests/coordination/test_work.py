@@ -334,7 +334,7 @@ def test_a_timeout_in_an_outage(
 def test_a_failure_for_good(
     stores: Callable[..., bk.MetadataStore], faults: FaultInjector, waits: Callable[[], int]
 ) -> None:
-    """An error that does not pass ends all who wait, and a later call begins anew."""
+    """A permanent error ends all waiting calls, and a later call starts over."""
     store = stores(wrap=faults)
     queue = WorkQueue(store, "/q")
     waiting = [begun(queue.claim) for _ in range(3)]
@@ -590,7 +590,7 @@ class Worker:
         self.held: list[str] = []
 
     def steps(self) -> dict[str, object]:
-        """Return the steps that are possible now, by the names of their methods."""
+        """Return the possible steps, by the names of their methods."""
         return {
             "put": self.new,
             "others_claim": self.truth.jobs,

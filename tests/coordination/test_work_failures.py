@@ -1,4 +1,4 @@
-"""Work queues and barriers on real servers: workers that are killed or stopped, and outages."""
+"""Work queues and barriers on real servers: killed or stopped workers, and outages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .recipes import SERVERS, SHORT, begun, worker
 
 pytestmark = pytest.mark.server
 
-#: Claims a job, says so, and goes on when it is told to: reports ``held`` and how ``done`` ends.
+#: Claims a job, says so, and continues on a signal: reports ``held`` and how ``done`` ends.
 CLAIM = """
 import sys
 import batchkeeper as bk

@@ -56,7 +56,7 @@ class _State(NamedTuple):
 #: have their place, as bits. A group is one write, or all reads between two writes.
 _Place: TypeAlias = tuple[int, int]
 
-#: The states of the paths that are searched together.
+#: The states of the paths searched together.
 _States: TypeAlias = tuple[_State, ...]
 
 
@@ -223,7 +223,7 @@ class _Search:
                         yield index, number, op
 
     def _heads(self, places: Sequence[_Place]) -> Iterator[tuple[int, int, Op]]:
-        """Yield the operations that are the next in all of their lines, each once."""
+        """Yield the operations that come next in all of their lines, each once."""
         for index, number, op in self._first(places):
             lines = self._at[id(op)] if op.parts else [index]
             if index == lines[0] and all(self._is_next(places, line, op) for line in lines[1:]):

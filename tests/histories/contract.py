@@ -229,7 +229,7 @@ def _excused(watch: WatchRecord, op: Op) -> bool:
 
 
 def _check_counts(watch: WatchRecord, writes: Sequence[Op], until: float) -> Iterator[Violation]:
-    """Count the events of each path, where the store tells no revisions."""
+    """Count the events of each path, where the store reports no revisions."""
     if any(event.kind == "gap" for event in watch.events):
         return
     events = Counter((event.path, event.kind == "deleted") for event in watch.events)
@@ -261,7 +261,7 @@ class SessionRecord:
         created: the time after its creation was acknowledged.
         ended: the time of the call that ended it deliberately (a delete, a close, a kill), if any.
         valid: the greatest ``valid_until()`` that was read before ``ended``.
-        lost: the time at which its client was told that the session is lost.
+        lost: the time at which its client learned that the session is lost.
     """
 
     path: str

@@ -115,7 +115,7 @@ class Owner:
 
     Args:
         owner: creates the values; its sessions may be lost.
-        looker: has reads that are linearizable, or become so by a ``sync``.
+        looker: has linearizable reads, by nature or by a ``sync``.
         place: the folder of the values.
     """
 

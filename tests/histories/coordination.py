@@ -4,8 +4,8 @@ Each check takes records of one kind, and returns the violations:
 
 - **Holds.** A lock has one holder at a time, an election one leader, a job one worker. A holder
   believes in its hold from the return of the call that began it, until it gives it up or notices
-  its loss, and no longer than until the last ``held_until()`` that it has seen. What is believed
-  must be true, so no two beliefs may overlap. Tokens grow from each hold to the next.
+  its loss, and no longer than until the last ``held_until()`` that it has seen. All beliefs must be
+  true, so no two of them may overlap. Tokens grow from each hold to the next.
 - **Fenced writes.** No write is applied after one with a greater token.
 - **Numbers.** No number of a counter comes twice, and a later call gets a greater one.
 - **Reads of a cache.** No read is older than what its client had seen before. After all changes
@@ -70,7 +70,7 @@ class Hold:
     shared: bool = False
 
     def look(self, at: float, held_until: float, *, held: bool) -> None:
-        """Take in what the holder was told by a look that began at ``at``."""
+        """Take in the answer to a look of the holder that began at ``at``."""
         if held:
             # It was held at some time after `at`, whatever `held_until` says.
             self.until = max(self.until, held_until, at)

@@ -27,7 +27,7 @@ NAMES = ("a", "b", "c", "d")
 
 
 class _Company:
-    """The group as this process sees it, and its members that are of this process."""
+    """The group as this process sees it, and the members of this process."""
 
     def __init__(self, me: Me) -> None:
         self._me = me

@@ -6,7 +6,7 @@ A member's hold of its name is a ``Hold``, and what it reads of the group is a `
 - **Rounds of a barrier.** Nobody passes ``enter`` before enough have called it. Nobody passes
   ``leave`` while somebody who has entered with him believes to be inside.
 - **Views of a group.** After all changes have ended, each process reads all that live and nobody
-  else, its listener was told the same, and it knows which of its incarnations have ended.
+  else, its listener got the same, and it knows which of its incarnations have ended.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class View:
         client: the process.
         own: the members that it believes to be.
         read: what it has read.
-        heard: what its listener was told.
+        heard: the events of its listener.
     """
 
     client: str

@@ -184,10 +184,10 @@ class Member:
 
 
 class Me:
-    """What the roles of this process share.
+    """The shared state of the roles of this process.
 
     Attributes:
-        view: tells how the process sees the group, if a role uses that.
+        view: how the process sees the group, if a role uses that.
     """
 
     _numbers: ClassVar = itertools.count()  # of all records of this process

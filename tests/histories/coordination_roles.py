@@ -26,7 +26,7 @@ from .recorder import PATIENCE
 
 __all__ = ["CACHED", "FAULTS", "ROLES", "main"]
 
-#: The paths that are read through caches.
+#: The paths read through caches.
 CACHED = [f"/cache/{number}" for number in range(3)]
 
 
@@ -304,7 +304,7 @@ def _write_unfenced() -> None:
 
 
 def _lead_without_deadline() -> None:
-    """Let an election lead until it is told of its loss."""
+    """Let an election lead until it learns of its loss."""
 
     def held_until(election: Election) -> float:
         claim = election._claim
@@ -336,7 +336,8 @@ FAULTS: dict[str, Callable[[], None]] = {
 
 
 def main() -> None:
-    """Play the roles until told to stop, and then look at caches until the end of the input."""
+    """Play the roles until the signal to stop, and then look at caches until the end of the
+    input."""
     url, name, roles, tasks, session_timeout, fault = json.loads(sys.argv[2])
     if fault is not None:
         FAULTS[fault]()

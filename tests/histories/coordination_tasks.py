@@ -98,7 +98,7 @@ TASKS: dict[str, Callable[[Me], Awaitable[None]]] = {"lock": hold_lock, "lead": 
 
 
 async def play_tasks(me: Me, roles: list[str], *store: Any, **options: Any) -> None:
-    """Play roles until told to stop, on a store of their own."""
+    """Play roles until the signal to stop, on a store of their own."""
     async with bk.open_async_store(*store, **options) as me.store, asyncio.TaskGroup() as group:
         looking = group.create_task(_look(me))
         await asyncio.gather(*(TASKS[role](me) for role in roles))

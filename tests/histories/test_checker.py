@@ -56,7 +56,7 @@ def rules(*ops: Op) -> list[str]:
     return [violation.rule for violation in check(ops)]
 
 
-# --- histories that are in order
+# --- valid histories
 
 GOOD = {
     "nothing": [],
@@ -145,7 +145,7 @@ def test_a_history_in_order_is_accepted(name: str) -> None:
     assert check(GOOD[name]) == [], explain(check(GOOD[name]))
 
 
-# --- histories that are not
+# --- invalid histories
 
 BAD = {
     "an acknowledged write that nobody sees any more": (

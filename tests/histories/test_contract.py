@@ -146,7 +146,7 @@ def test_wrong_watches_are_found(rule: str, events: list[bk.WatchEvent]) -> None
 
 
 def test_events_without_revisions_are_counted() -> None:
-    """Where the store tells no revisions, each path has as many events as changes."""
+    """Where the store reports no revisions, each path has as many events as changes."""
     bare = [event._replace(revision=None) for event in EVENTS]
     assert watched(*bare) == []
     assert "an event is missing, and there is no gap" in watched(*bare[:1], *bare[2:])

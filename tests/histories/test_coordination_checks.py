@@ -378,7 +378,8 @@ def test_wrong_rounds_of_a_barrier_are_found(rule: str, visits: Sequence[Visit])
 
 
 def test_views_of_a_group_must_agree() -> None:
-    """All read the same and were told the same: those who believe to be there."""
+    """All processes read the same members and got the same events: those who believe to be
+    there."""
     ours, theirs = View("m0", ["a 1"], [], []), View("m1", [], ["a 1"], ["a 1"])
     good = View("m0", ["a 1"], ["a 1"], ["a 1"])
     assert check_views([good, theirs]) == []

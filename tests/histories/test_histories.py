@@ -58,7 +58,7 @@ class Run:
     def __exit__(self, *caught: object) -> None:
         with self._stack:
             self.workers.stop()
-            # What is there in the end is a part of the history.
+            # The final state is a part of the history.
             with bk.open_store(self._direct, connect_timeout=60.0) as last:
                 client = Client(last, "last", self.history)
                 read = [client.ask(bk.Get(path)) for path in PATHS]
@@ -71,7 +71,7 @@ class Run:
 def left_open(history: Sequence[Op]) -> list[Op]:
     """Return the operations that ended without a result and without a refusal.
 
-    But for one kind: ZooKeeper cannot tell a value at version 0 from a parent made anew, so a put
+    But for one kind: ZooKeeper cannot tell a value at version 0 from a recreated parent, so a put
     that expects 0 and meets a delete and a creation by somebody else ends as unknown, faults or no.
     """
     return [

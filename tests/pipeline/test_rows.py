@@ -271,11 +271,11 @@ def test_conditional_paths_are_remembered_in_bounded_memory(
 ) -> None:
     """The latest paths are remembered, and at most twice as many."""
     monkeypatch.setattr(rows_module, "_REMEMBERED", 4)
-    seen = rows_module._Seen()
+    recent = rows_module._RecentPaths()
     for number in range(100):
-        assert not seen.before(f"/{number}")
-        assert all(seen.before(f"/{late}") for late in range(max(0, number - 3), number + 1))
-        assert len(seen._young) + len(seen._old) <= 8
+        assert not recent.seen_before(f"/{number}")
+        assert all(recent.seen_before(f"/{late}") for late in range(max(0, number - 3), number + 1))
+        assert len(recent._young) + len(recent._old) <= 8
 
 
 def test_rows_of_one_path_keep_their_order(bench: Bench) -> None:

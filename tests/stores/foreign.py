@@ -39,7 +39,7 @@ KEYS = sorted(
 )
 #: The same, but without a leading slash.
 OUTSIDE = [b"\0", b"!", b".batch", b"foo", b"zzz", b"\xff" * 12]
-#: Keys that are reserved for this client, even if another client has written them.
+#: Keys reserved for this client, even if another client has written them.
 OWN = [b"/.batchkeeper/x", b"/a/.batchkeeper", b"/a/.batchkeeper/y"]
 
 # The header of stores.rocksdb.records: format, version, revision, created, modified.

@@ -12,7 +12,7 @@ from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 from batchkeeper.testing.servers import EtcdServer
-from batchkeeper.testing.servers.local import Member
+from batchkeeper.testing.servers.local import ServerMember
 from batchkeeper.testing.servers.processes import free_ports
 
 LIMITED = ConnectOptions(username="limited", password="limited's")
@@ -82,7 +82,7 @@ class TlsEtcd(EtcdServer):
         """The address at which it listens with TLS."""
         return f"127.0.0.1:{self._tls_port}"
 
-    def _command(self, member: Member) -> list[str]:
+    def _command(self, member: ServerMember) -> list[str]:
         cert, key = map(str, self.certificates.issue(None))
         clients = f"http://127.0.0.1:{member.ports[0]},https://{self.tls_address}"
         command = [

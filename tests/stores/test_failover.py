@@ -280,7 +280,7 @@ def test_watches_go_on_with_another_leader(cluster: LocalServer, store: bk.Metad
             if event.path == "/watched/last":
                 break
             if event.kind == "gap":
-                # Whoever keeps a view reads it anew; what comes later comes again.
+                # A view is read again; later events come again.
                 watching.sync(PATIENCE)
                 if watching.exists("/watched/last").result():
                     break

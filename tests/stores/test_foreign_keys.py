@@ -43,7 +43,7 @@ def fill(url: str) -> None:
 
 
 def theirs(url: str, below: bytes = b"/") -> list[bytes]:
-    """Return the keys that are foreign there: RocksDB holds none of this client's own."""
+    """Return the foreign keys there: RocksDB holds none of this client's own."""
     keys = sorted([*KEYS, *OWN]) if url.startswith("rocksdb") else KEYS
     return [key for key in keys if key.startswith(below)]
 
@@ -134,7 +134,7 @@ def test_a_store_without_a_prefix_counts_keys_without_a_slash(
         assert foreign_of(store, "/", "/a/c") == sorted(
             key for key in [*KEYS, *outer] if key >= b"/a/c"
         )
-        # What was left out is of the scan's revision, too.
+        # Omitted keys belong to the scan's revision, too.
         revision = store.revision()
         put_raw(server.url, {b"later": b"", b"/a/later/": b""})
         assert sum(len(page.foreign) for page in store.scan_pages("/", revision=revision)) == (
@@ -173,7 +173,7 @@ def test_a_recursive_delete_leaves_them_alone(url: str) -> None:
 
 
 def test_names_of_children_make_valid_paths(url: str) -> None:
-    """get_children returns only names that are valid in paths."""
+    """get_children returns only valid names."""
     with bk.open_store(url) as store:
         assert store.get_children("/").result() == ["a", "b", "zookeepers"]
         # There is a name "c", because a key lies below it; nothing is at it, and nothing below.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from typing import Any
@@ -23,7 +24,7 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores import Backend, ConnectOptions, connect, memory
 
-from ..waiting import soon
+from ..waiting import PATIENCE, soon
 from .calls import read, write
 
 
@@ -172,4 +173,19 @@ def test_a_sequence_passes_over_a_path_of_the_same_call(name: str) -> None:
         0,
         "/q/n-0000000002",
     )
+    backend.close()
+
+
+def test_the_thread_that_reports_changes_ends_with_the_last_watch(name: str) -> None:
+    """A process that watches now and then does not gather threads."""
+    backend = opened(name)
+    assert backend.watches is not None
+    before = {*threading.enumerate()}
+    handles = [backend.watches.watch("/a", None, print, print, soon()) for _ in range(2)]
+    (thread,) = {*threading.enumerate()} - before
+    handles[0].close()
+    assert thread.is_alive()
+    handles[1].close()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
     backend.close()

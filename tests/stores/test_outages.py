@@ -1,4 +1,4 @@
-"""One event is one error on every store: servers that are killed, silent, or left.
+"""One event is one error on every store: servers are killed, silent, or left.
 
 Each test provokes the same on etcd and on ZooKeeper, and holds what every operation ends with
 against the rule in ``ops.errors``.
@@ -89,7 +89,7 @@ def all_of(operations: Mapping[str, Operation], expected: Any) -> dict[str, Any]
 
 
 def submitted(store: bk.MetadataStore, timeout: float) -> tuple[list[Any], list[Any]]:
-    """Return reads and writes that are under way, as futures."""
+    """Return running reads and writes, as futures."""
     reads = [
         store.get("/get", timeout=timeout),
         store.exists("/exists", timeout=timeout),

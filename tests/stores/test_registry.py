@@ -1,4 +1,4 @@
-"""From a URL to a back end: its parts, refused URLs, and secrets that are never repeated."""
+"""From a URL to a back end: its parts, refused URLs, and secrets, which are never repeated."""
 
 from __future__ import annotations
 

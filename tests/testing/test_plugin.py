@@ -118,7 +118,7 @@ def test_a_store_of_another_package_passes_the_suite(package: Path) -> None:
 
 
 def test_a_store_with_fewer_capabilities_passes_with_fewer_tests(package: Path) -> None:
-    """What it does not state is not asked of it, except that it refuses it."""
+    """Capabilities that it does not state are not tested, except that it refuses them."""
     chosen = ("-k", "single and (test_capabilities or test_revisions or test_sequences)")
     _, whole, _ = suite(package, *chosen)
     code, counts, output = suite(package, *chosen, SHELF_LACKS="expected_revisions sequences")

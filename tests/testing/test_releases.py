@@ -77,7 +77,7 @@ def test_a_named_zookeeper_comes_first(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder for servers that are installed."""
+    """An empty folder for installed servers."""
     monkeypatch.setenv("BATCHKEEPER_SERVERS", str(tmp_path / "servers"))
     return tmp_path / "servers"
 

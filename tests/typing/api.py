@@ -250,6 +250,7 @@ def operations() -> None:
     assert version
     bk.Put("/a", "text")  # type: ignore[arg-type]
     bk.Put("/a", b"", options={"ephemeral": True})  # type: ignore[arg-type]
+    bk.Put("/a", b"", None, True)  # type: ignore[call-arg]
     put.path = "/b"  # type: ignore[misc]
     options.ephemeral = False  # type: ignore[misc]
 

@@ -4,6 +4,7 @@ A peer has the methods of a store that a load calls. They return objects with th
 future. What a peer cannot tell, such as the version of a put in ``etcd3``, is ``None``; and what it
 cannot do in one request, such as a conditional put in RocksDB, it does as one would by hand.
 
+- ``clients``: opens the clients
 - ``outcomes``: what the calls return
 - ``with_etcd3``: etcd3, one by one and from many threads
 - ``with_kazoo``: kazoo, one by one, asynchronous, and with multis by hand

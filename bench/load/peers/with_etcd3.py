@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ....ops.operations import Put
 from ....stores.registry import parse_url
-from ...baseline import etcd3_client
+from .clients import etcd3_client
 from .outcomes import Done, Operations, PeerFound, PeerStat, conflict, refused
 
 __all__ = ["open_etcd3"]

@@ -11,12 +11,12 @@ from typing import Any, Final
 from ....ops.errors import BadVersionError, StoreUnavailableError, TransactionRefusedError
 from ....ops.operations import ABSENT, Check, Put
 from ....stores.registry import parse_url
-from ...baseline import kazoo_client
+from .clients import kazoo_client
 from .outcomes import Operations, PeerFound, PeerStat, conflict, refused
 
 __all__ = ["open_kazoo", "open_kazoo_multi"]
 
-#: The writes that are gathered into one request by hand.
+#: The number of writes gathered into one request by hand.
 _GROUP: Final = 100
 
 
@@ -204,7 +204,7 @@ class _KazooMulti(_Kazoo):
             partial(super().delete, path, expected),
         )
 
-    def _gathered(self, add: Callable[[Any], None], alone: Callable[[], Any]) -> _Member:
+    def _gathered(self, add: Callable[[Any], None], alone: Callable[[], Any]) -> _GroupedWrite:
         group = self._group
         if group is None or group.sent or group.size == _GROUP:
             group = self._group = _Group(self._client.transaction())
@@ -226,10 +226,10 @@ class _Group:
     def sent(self) -> bool:
         return self._asked is not None
 
-    def add(self, add: Callable[[Any], None], alone: Callable[[], Any]) -> _Member:
+    def add(self, add: Callable[[Any], None], alone: Callable[[], Any]) -> _GroupedWrite:
         add(self._multi)
         self.size += 1
-        return _Member(self, self.size - 1, alone)
+        return _GroupedWrite(self, self.size - 1, alone)
 
     def send(self) -> Any:
         if self._asked is None:
@@ -237,7 +237,7 @@ class _Group:
         return self._asked
 
 
-class _Member:
+class _GroupedWrite:
     """One write of a group, with the methods of a future."""
 
     __slots__ = ("_alone", "_at", "_group")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....ops.operations import ABSENT, Put
 from ....stores.registry import parse_url
-from ...baseline import rocksdict_client, synced
+from .clients import rocksdict_client, synced
 from .outcomes import Done, Operations, PeerFound, PeerStat, conflict, refused
 
 __all__ = ["open_rocksdict"]
@@ -49,6 +49,16 @@ class _Rocksdict:
                 raise conflict(path)
             self._client.put(path.encode(), _record(version + 1, value), self._options)
             return PeerStat(version + 1)
+
+        return Done(call)
+
+    def put_new(self, path: str, value: bytes, expected: int | None = None) -> Done:
+        """Put a value at a path that has none."""
+        del expected
+
+        def call() -> PeerStat:
+            self._client.put(path.encode(), _record(0, value), self._options)
+            return PeerStat(0)
 
         return Done(call)
 

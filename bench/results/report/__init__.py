@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ....ops.errors import UnsupportedError
-from ..records import Run
+from ..runs import Run
 
 __all__ = ["check_extra", "write_report"]
 

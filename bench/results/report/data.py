@@ -17,11 +17,11 @@ from ....ops.errors import InvalidSettingError
 from .. import figures
 from ..advice import advise
 from ..figures import usable, values
-from ..records import Moment, Run, Variant
+from ..runs import Moment, Run, Variant
 from ..statistics import estimate
 from .svg import COLOURS, INK
 
-__all__ = ["Look", "curve", "front", "looks", "moments"]
+__all__ = ["Style", "curve", "front", "moments", "styles"]
 
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 2)))
@@ -32,7 +32,7 @@ _MEDIAN: Final = math.ceil(_POINTS * math.log10(2))
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Style:
     """How a variant looks in all pictures."""
 
     name: str
@@ -47,7 +47,7 @@ class Look:
         )
 
 
-def looks(run: Run) -> dict[str, Look]:
+def styles(run: Run) -> dict[str, Style]:
     """Return the looks of the variants that matter most, at most as many as there are colours.
 
     These are the default, single execution, the advised variant, the Pareto front and peers.
@@ -63,7 +63,7 @@ def looks(run: Run) -> dict[str, Look]:
     chosen = [name for name in dict.fromkeys(wanted) if name in measured] or measured
     colours = (INK, *COLOURS)
     return {
-        name: Look(name, colour, marker, dash)
+        name: Style(name, colour, marker, dash)
         for name, colour, marker, dash in zip(chosen, colours, _MARKERS, _DASHES, strict=False)
     }
 

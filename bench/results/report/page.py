@@ -7,7 +7,7 @@ from html import escape
 from typing import Final
 
 from ..advice import advise
-from ..records import Run
+from ..runs import Run
 from ..tables import (
     Column,
     cause_columns,
@@ -89,7 +89,11 @@ def page(run: Run, pictures: Sequence[Picture]) -> str:
             "<dl>",
             *(
                 f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>"
-                for name, text in (("started", run.started), *conditions_of(run), *load_of(run))
+                for name, text in (
+                    ("started", run.started),
+                    *conditions_of(run.conditions),
+                    *load_of(run),
+                )
             ),
             f"<dt>command</dt><dd><code>{escape(command)}</code></dd>",
             "</dl>",

@@ -18,10 +18,10 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from .. import figures
 from ..figures import values
-from ..records import Run
+from ..runs import Run
 from ..statistics import Comparisons, Estimate, estimate
 from ..wording import count, listed, milliseconds, number, share, times
-from .data import Look, curve, front, looks, moments
+from .data import Style, curve, front, moments, styles
 from .svg import COLOURS, INK, PALE, STYLE, inline
 
 __all__ = ["Picture", "pictures"]
@@ -57,12 +57,12 @@ _Draw = Callable[[Any, bool], dict[str, str]]
 
 def pictures(run: Run) -> list[Picture]:
     """Draw what a run has figures for."""
-    look = looks(run)
+    style_of = styles(run)
     drawn = (
-        _trade_off(run, look),
-        _ratios(run, look),
-        _percentiles(run, look),
-        _over_time(run, look),
+        _trade_off(run, style_of),
+        _ratios(run, style_of),
+        _percentiles(run, style_of),
+        _over_time(run, style_of),
         _causes(run),
         _cpu(run),
     )
@@ -81,15 +81,15 @@ def _both(name: str, label: str, wide: float, narrow: float, draw: _Draw) -> str
     return "".join(parts)
 
 
-def _legend(figure: Any, shown: Sequence[Look], narrow: bool, others: bool) -> None:
+def _legend(figure: Any, shown: Sequence[Style], narrow: bool, others: bool) -> None:
     """Put the key below the picture, where it hides nothing."""
-    handles = [*(look.handle() for look in shown)]
+    handles = [*(style.handle() for style in shown)]
     if others:
-        handles.append(Look("other variants", PALE, "o", "-").handle())
+        handles.append(Style("other variants", PALE, "o", "-").handle())
     figure.legend(handles=handles, loc="outside lower left", ncols=1 if narrow else 3)
 
 
-def _trade_off(run: Run, look: Mapping[str, Look]) -> Picture | None:
+def _trade_off(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
     points = {
         v.name: (rate, p99)
         for v in run.variants
@@ -110,7 +110,7 @@ def _trade_off(run: Run, look: Mapping[str, Look]) -> Picture | None:
         axes = figure.subplots()
         titles = {}
         for index, (name, (rate, p99)) in enumerate(points.items()):
-            mine = look.get(name)
+            mine = style_of.get(name)
             colour = mine.colour if mine else PALE
             low, high = _finite(rate)
             p_low, p_high = _finite(p99)
@@ -144,7 +144,12 @@ def _trade_off(run: Run, look: Mapping[str, Look]) -> Picture | None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _short(x)))
         axes.set_xlabel("operations per second")
         axes.set_ylabel("p99 in ms")
-        _legend(figure, [look[n] for n in points if n in look], narrow, len(look) < len(points))
+        _legend(
+            figure,
+            [style_of[n] for n in points if n in style_of],
+            narrow,
+            len(style_of) < len(points),
+        )
         return titles
 
     most = max(points, key=lambda name: points[name][0].median)
@@ -175,7 +180,7 @@ def _trade_off(run: Run, look: Mapping[str, Look]) -> Picture | None:
     )
 
 
-def _ratios(run: Run, look: Mapping[str, Look]) -> Picture | None:
+def _ratios(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
     rivals, everything = Comparisons(run, variants=figures.rivals(run)), Comparisons(run)
     found: dict[str, tuple[Estimate, bool]] = {}
     for variant in run.variants:
@@ -191,7 +196,7 @@ def _ratios(run: Run, look: Mapping[str, Look]) -> Picture | None:
         axes.axvline(1, color=INK, lw=1, ls="--")
         titles = {}
         for row, (name, (ratio, same)) in enumerate(found.items()):
-            mine = look.get(name)
+            mine = style_of.get(name)
             colour = mine.colour if mine else PALE
             axes.plot([ratio.low, ratio.high], [row, row], color=colour, lw=1.5)
             axes.plot(
@@ -243,7 +248,7 @@ def _verdict(name: str, ratio: Estimate, same: bool) -> str:
 _NINES: Final = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 
 
-def _percentiles(run: Run, look: Mapping[str, Look]) -> Picture | None:
+def _percentiles(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
     curves = {v.name: found for v in run.variants if (found := curve(v))}
     if not curves:
         return None
@@ -252,7 +257,7 @@ def _percentiles(run: Run, look: Mapping[str, Look]) -> Picture | None:
         axes = figure.subplots()
         titles = {}
         for index, (name, points) in enumerate(curves.items()):
-            mine = look.get(name)
+            mine = style_of.get(name)
             axes.plot(
                 [1 / (1 - p / 100) for p, _ in points],
                 [seconds * 1000 for _, seconds in points],
@@ -272,7 +277,12 @@ def _percentiles(run: Run, look: Mapping[str, Look]) -> Picture | None:
         _plain_ticks(axes.yaxis)
         axes.set_xlabel("share of operations")
         axes.set_ylabel("latency of at most, in ms")
-        _legend(figure, [look[n] for n in curves if n in look], narrow, len(look) < len(curves))
+        _legend(
+            figure,
+            [style_of[n] for n in curves if n in style_of],
+            narrow,
+            len(style_of) < len(curves),
+        )
         return titles
 
     names = [name for name in figures.PERCENTILES if name != "max"]
@@ -280,7 +290,7 @@ def _percentiles(run: Run, look: Mapping[str, Look]) -> Picture | None:
         f"Percentiles of the latency of {count(len(curves), 'variant')}, over all rounds. "
         + " ".join(
             f"{name}: p99 {milliseconds(_at(curves[name], 99.0))} ms."
-            for name in look
+            for name in style_of
             if name in curves
         )
         + " The table below has all figures."
@@ -307,15 +317,15 @@ def _at(points: Sequence[tuple[float, float]], percentile: float) -> float | Non
     return next((seconds for p, seconds in points if math.isclose(p, percentile)), None)
 
 
-def _over_time(run: Run, look: Mapping[str, Look]) -> Picture | None:
-    series = {n: found for n in look if (found := moments(figures.named(run, n)))}
+def _over_time(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
+    series = {n: found for n in style_of if (found := moments(figures.named(run, n)))}
     if not series:
         return None
 
     def draw(figure: Any, narrow: bool) -> dict[str, str]:
         sizes, depths = figure.subplots(2, 1, sharex=True)
         for name, points in series.items():
-            mine = look[name]
+            mine = style_of[name]
             style: dict[str, Any] = {"color": mine.colour, "ls": mine.dash, "lw": 1.5}
             batches = [(m.at, m.batched / m.batches) for m in points if m.batches]
             sizes.plot([at for at, _ in batches], [size for _, size in batches], **style)
@@ -324,7 +334,7 @@ def _over_time(run: Run, look: Mapping[str, Look]) -> Picture | None:
             axes.set_title(title)
             axes.set_ylim(bottom=0)
         depths.set_xlabel("seconds")
-        _legend(figure, [look[name] for name in series], narrow, False)
+        _legend(figure, [style_of[name] for name in series], narrow, False)
         return {}
 
     rows = []

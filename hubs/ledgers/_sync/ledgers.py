@@ -38,12 +38,12 @@ __all__ = ["LedgerCursor", "LedgerTable"]
 
 
 class LedgerCursor:
-    """Returns the ledgers that there are when it begins, each once, in the order of their ids.
+    """Iterates over the ledgers that exist when it starts, each once, in the order of their ids.
 
-    It begins with its first step. A ledger that is created later is not shown; one that is removed
-    before it is read is left out. It is an iterator of :class:`Ledger`, and a context manager. One
-    thread or task uses it. After an error of the store, the next step reads the same ledgers again;
-    after a ledger that cannot be read, it goes on behind that.
+    Iteration starts with the first step. Ledgers created later are not shown, and ledgers removed
+    before they are read are omitted. The cursor is an iterator of :class:`Ledger`, and a context
+    manager. Use it from one thread or task. After an error of the store, the next step reads the
+    same ledgers again. After a ledger that cannot be read, the next step continues behind it.
     """
 
     def __init__(self, begin: Callable[[], Cursor]) -> None:
@@ -78,13 +78,13 @@ class LedgerCursor:
 class LedgerTable:
     """The metadata of ledgers, in a table of a :class:`MetaStore`.
 
-    A ledger has an id, an ``int`` from 0 to 2**63 - 1, and its metadata, bytes of the caller. Any
-    number of threads or tasks can share an object, and any number of processes can use a table.
-    Keys of the table that are not those of ledgers are left alone.
+    A ledger has an id, an ``int`` from 0 to 2**63 - 1, and metadata, which are bytes of the caller.
+    Any number of threads or tasks can share an object, and any number of processes can use a table.
+    Other keys in the table are ignored.
 
-    All methods raise ``IllegalOperationError`` for an argument that is no id, metadata or version,
-    ``StoreClosedError`` after a close of the tables, and errors of the store: see their
-    ``outcome``. There is nothing to close but the tables.
+    All methods raise ``IllegalOperationError`` for an invalid id, metadata or version,
+        ``StoreClosedError`` after the tables were closed, and errors of the store: see their
+        ``outcome``. Only the tables need to be closed.
 
     Args:
         tables: the tables.
@@ -103,10 +103,10 @@ class LedgerTable:
         return self._name
 
     def new_id(self) -> int:
-        """Return an id that no call has returned before, on any process, and none will.
+        """Return an id that no other call returns, in any process.
 
-        Ids grow as those of ``Counter`` do; some are left out. If somebody has created a
-        ledger with this id without asking for one, ``create`` says so.
+        Ids grow like those of ``Counter``, with gaps. If another client has created a ledger
+        under this id without calling ``new_id``, ``create`` raises ``LedgerExistsError``.
 
         Raises:
             OverflowError: there are no more ids.
@@ -120,7 +120,7 @@ class LedgerTable:
         """Create a ledger, and return its version.
 
         Raises:
-            LedgerExistsError: there is one with this id.
+            LedgerExistsError: a ledger with this id exists.
         """
         key, value = key_of(ledger_id), {FIELD: check_metadata(metadata)}
         table = self._table()
@@ -151,17 +151,17 @@ class LedgerTable:
         Args:
             ledger_id: the ledger.
             metadata: the new metadata.
-            version: the version that it must have, or ``Version.ANY``. ``Version.NEW`` is never
-                that of a ledger.
+            version: the version that the ledger must have, or ``Version.ANY``. ``Version.NEW``
+                never matches.
 
         Raises:
             NoLedgerError: there is no such ledger.
-            BadVersionError: it is at another version.
+            BadVersionError: the ledger has another version.
         """
         key, value = key_of(ledger_id), {FIELD: check_metadata(metadata)}
         table = self._table()
         try:
-            if check_version(version) == Version.NEW:  # It would create the key.
+            if check_version(version) == Version.NEW:  # A put with it would create the key.
                 found = table.get(key, ())
                 raise BadVersionError(
                     f"ledger {ledger_id} is at {found.version!r}, not {version!r}"
@@ -175,7 +175,7 @@ class LedgerTable:
 
         Raises:
             NoLedgerError: there is no such ledger.
-            BadVersionError: it is at another version.
+            BadVersionError: the ledger has another version.
         """
         key = key_of(ledger_id)
         table = self._table()
@@ -195,7 +195,7 @@ class LedgerTable:
             raise IllegalOperationError(f"the range is inverted: {first} comes after {last}")
 
         def begin() -> Cursor:
-            # By name, so that the values of other keys are not even read.
+            # Filtered by name first, so that the values of other keys are not read.
             table = self._table()
             return table._cursor(
                 None, lambda name: low <= name <= high and is_key(name), "ascending"
@@ -206,13 +206,14 @@ class LedgerTable:
     def add_listener(self, ledger_id: int, callback: LedgerCallback) -> LedgerListener:
         """Call a function with the metadata of a ledger, now and after each change.
 
-        It receives the id, and what a read after the change has found: a :class:`LedgerMetadata`,
-        or ``None`` if there is no such ledger. It is called at least with what is there now, and
-        with the last state; changes in quick succession may be told together. Removal does not end
-        a listener: the ledger may be created again.
+        It receives the id and the result of a read after the change: a :class:`LedgerMetadata`, or
+            ``None`` if there is no such ledger. It is called at least with the current state and
+            with the last state; changes in quick succession can be merged. Removal does not end a
+            listener: the ledger may be created again.
 
-        Each listener has a queue of its own, so a callback that takes long delays only its own
-        later calls. Its exceptions are logged. After an outage, it gets what has changed meanwhile.
+        Each listener has its own queue, so a slow callback delays only its own later calls. Its
+        exceptions are logged. After an outage, it gets the state if that has changed in the
+        meantime.
 
         Returns:
             the listener. Close it to get no more calls. A close of the tables closes it, too.

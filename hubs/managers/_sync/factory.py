@@ -1,5 +1,5 @@
 # Made from async_factory.py by `python tools/faces.py`: change that file, and run this command.
-"""The managers of a region, and the record that says how its metadata is laid out."""
+"""The managers of a region, and the record that names its layout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .topics import TopicOwnershipManager, TopicPersistenceManager
 __all__ = ["MetadataManagers", "format_metadata", "open_managers"]
 
 _LAYOUT: Final = "layout"
-# What a region has besides its layout and its hubs.
+# The parts of a region besides its layout and its hubs.
 _PARTS: Final = ("topics", "tables", "removals", "ownership")
 
 
@@ -31,7 +31,7 @@ class MetadataManagers:
 
     Attributes:
         path: the path of the region.
-        layout: where its metadata is.
+        layout: where its metadata is stored.
         ownership: the manager of topic ownership.
         persistence: the manager of topic persistence info.
         subscriptions: the manager of subscriptions.
@@ -71,19 +71,20 @@ def open_managers(
 ) -> MetadataManagers:
     """Return the managers of a region.
 
-    Who comes first writes the layout of the region to ``PATH/layout``. All others find it there, so
-    that two programs never keep the same metadata in two places. No region may be inside another.
+    The first caller writes the layout of the region to ``PATH/layout``. All others read it, so that
+    two programs never keep the same metadata in two places. A region must not be inside another
+    one.
 
     Args:
         store: the store.
         path: the path of the region.
-        layout: where the metadata must be; ``None`` for the layout that the region has, or
-            ``"paths"`` for a new one.
+        layout: the layout that the region must have; ``None`` for its present layout, or
+            ``"paths"`` for a new region.
 
     Raises:
         InvalidPathError: the path is not valid.
         InvalidSettingError: there is no such layout.
-        LayoutError: the region has another layout, or one that this program does not know.
+        LayoutError: the region has another layout, or a layout that this program does not know.
     """
     check_path(path)
     wanted = None if layout is None else check_layout(layout)
@@ -109,13 +110,13 @@ def format_metadata(
 ) -> int:
     """Remove all metadata of a region, its layout included; return the number of values removed.
 
-    Versions from before must not be used afterwards. Stop all hubs first: one that starts in the
-    same moment is not seen.
+    Do not use earlier versions afterwards. Stop all hubs first: a hub that starts at the same
+        moment is not noticed.
 
     Args:
         store: the store.
         path: the path of the region.
-        force: whether to go on although hubs are registered.
+        force: whether to continue even if hubs are registered.
 
     Raises:
         HubsRegisteredError: hubs are registered, and ``force`` is not set. Nothing is removed.
@@ -137,22 +138,22 @@ def format_metadata(
             path=hubs,
         )
     removed = 0
-    for part in (*_PARTS, _LAYOUT):  # Should it fail, the layout still tells what is there.
+    for part in (*_PARTS, _LAYOUT):  # If this fails, the layout still says what is there.
         removed += store.delete_recursive(f"{path}/{part}").result()
     return removed
 
 
 def _layout(store: MetadataStore, path: str, wanted: Layout) -> Layout:
-    """Return the layout of a region; a new region gets the wanted one.
+    """Return the layout of a region; a new region gets the requested one.
 
     Raises:
-        LayoutError: it has none that this program knows.
+        LayoutError: this program does not know the layout.
     """
     at = f"{path}/{_LAYOUT}"
     while (found := store.get(at).result()) is None:
         try:
             store.put(at, layout_record(wanted), ABSENT).result()
-        except BadVersionError:  # Somebody else was quicker.
+        except BadVersionError:  # Another client was faster.
             store.sync()
         else:
             return wanted

@@ -1,5 +1,5 @@
 # Made from async_marks.py by `python tools/faces.py`: change that file, and run this command.
-"""Consume marks: how far each subscriber is, kept with few writes."""
+"""Consume marks: the position of each subscriber, stored with few writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["ConsumeMarks"]
 
 log = get_logger("batchkeeper.hubs")
 
-# The most marks that are written together, so that a subscriber's own write does not wait long.
+# The largest number of marks per write, so that a subscriber's own write does not wait long.
 _PAGE: Final = 10_000
 
 
@@ -36,9 +36,10 @@ class _Mark:
     Attributes:
         topic: the topic.
         subscriber: the subscriber.
-        stored: the number that the store has at least; -1 as long as nothing is known.
+        stored: a lower bound of the stored number; -1 while nothing is known.
         newest: the newest mark.
-        since: when ``newest`` became greater than ``stored``, or the last attempt to write it.
+        since: when ``newest`` became greater than ``stored``, or when the last attempt to write it
+            was made.
     """
 
     __slots__ = ("newest", "since", "stored", "subscriber", "topic")
@@ -57,24 +58,25 @@ class _Mark:
 
 
 class ConsumeMarks:
-    """Keeps how far subscribers are. Many marks of a subscriber become one write.
+    """Keeps the positions of subscribers. Many marks of a subscriber become one write.
 
     A mark is written ``interval`` seconds after it was set, or earlier, when the subscriber is half
-    of ``most`` messages ahead of its stored mark. While it is further ahead than ``most``, its
-    calls return only when its mark is stored. So may its first call, because the stored mark is not
-    known then. So after a crash, a subscriber gets at most ``most`` messages again that it has
-    consumed. Marks of many subscribers are written together, and a stored mark never goes back.
+    of ``most`` messages ahead of its stored mark. While the subscriber is more than ``most``
+    messages ahead, its calls return only when its mark is stored. The first call may also wait,
+    because the stored mark is not known yet. Therefore, a subscriber gets at most ``most`` consumed
+    messages again after a crash. Marks of many subscribers are written together, and a stored mark
+    never moves back.
 
-    A write that fails is tried again after ``interval`` seconds. Its error is raised by calls that
-    wait for it. Marks of a subscription that is not there any more are dropped. Call ``forget``
-    before a subscription is deleted, or set back.
+    A failed write is retried after ``interval`` seconds. Calls that wait for it raise its error.
+    Marks of a subscription that no longer exists are dropped. Call ``forget`` before you delete or
+    reset a subscription.
 
     Any number of threads or tasks can share one object. Close it, or use it as a context manager.
 
     Args:
         subscriptions: the manager of the subscriptions.
-        most: the most messages between the stored mark of a subscriber and its newest one. The
-            numbers of messages in a topic grow by one.
+        most: the largest number of messages between the stored mark of a subscriber and its newest
+            one. The numbers of messages in a topic grow by one.
         interval: seconds until a mark is written.
         beside: see ``advance_marks`` of the manager.
 
@@ -96,22 +98,22 @@ class ConsumeMarks:
         self._beside = beside
         self._interval = check_seconds("interval", interval)
         self._process = os.getpid()
-        self._gate = Gate()  # Whoever writes marks has passed it.
+        self._gate = Gate()  # Writers of marks hold it.
         self._lock = threading.Lock()  # guards the following fields, and all marks
         self._marks: dict[str, dict[str, _Mark]] = {}  # by topic and subscriber
-        self._waiting: dict[_Mark, None] = {}  # those to write, the oldest first
-        self._urgent = False  # whether some must not wait for the interval
+        self._waiting: dict[_Mark, None] = {}  # marks to write, oldest first
+        self._urgent = False  # whether some of them must not wait for the interval
         self._wake = Signal()
         self._running = False
         self._closed = False
 
     def consumed(self, topic: str | bytes, subscriber: str | bytes, mark: MessageSeqId) -> None:
-        """Say that a subscriber has consumed all messages up to a mark.
+        """Note that a subscriber has consumed all messages up to a mark.
 
         A mark that is not greater than an earlier one is ignored.
 
         Raises:
-            IllegalOperationError: an argument is no name or no mark.
+            IllegalOperationError: a name or the mark is invalid.
             StoreClosedError: the marks were closed.
             MetadataStoreError: the subscriber is too far ahead, and its mark cannot be stored.
         """
@@ -138,20 +140,20 @@ class ConsumeMarks:
     def flush(
         self, topic: str | bytes | None = None, subscriber: str | bytes | None = None
     ) -> None:
-        """Write the marks of a topic, or of one of its subscribers, or all of them.
+        """Write the marks of one subscriber, of one topic, or of all topics.
 
         The call returns when they are stored.
 
         Raises:
-            MetadataStoreError: one of them is not.
+            MetadataStoreError: a mark could not be stored.
         """
         self._check_process()
         self._store(self._in_line(topic, subscriber))
 
     def release(self, topic: str | bytes) -> None:
-        """Write the marks of a topic, and forget the topic: this hub has lost it, or gives it up.
+        """Write the marks of a topic that this hub has lost or releases, and forget the topic.
 
-        The topic is forgotten, too, if its marks cannot be written.
+        The topic is forgotten even if its marks cannot be written.
 
         Raises:
             MetadataStoreError: a mark is not stored.
@@ -167,8 +169,8 @@ class ConsumeMarks:
     def forget(self, topic: str | bytes, subscriber: str | bytes | None = None) -> None:
         """Forget the mark of a subscriber, for example because it is about to unsubscribe.
 
-        Without a subscriber, the marks of all subscribers of the topic are forgotten. A write that
-        is under way goes on.
+        Without a subscriber, forget the marks of all subscribers of the topic. A running write
+        finishes.
         """
         self._check_process()
         if subscriber is None:
@@ -185,7 +187,7 @@ class ConsumeMarks:
         Raises:
             MetadataStoreError: a mark is not stored.
         """
-        if os.getpid() != self._process:  # They are the parent's.
+        if os.getpid() != self._process:  # The marks belong to the parent.
             return
         with self._lock:
             self._closed = True
@@ -202,7 +204,7 @@ class ConsumeMarks:
         """Return a new mark.
 
         Raises:
-            IllegalOperationError: an argument is no name.
+            IllegalOperationError: a name is invalid.
         """
         escaped(topic), escaped(subscriber)
         mark = _Mark(name_text(topic), name_text(subscriber))
@@ -230,9 +232,9 @@ class ConsumeMarks:
         *,
         forget: bool = False,
     ) -> list[_Mark]:
-        """Return the marks that must be written: all, or those of a topic or a subscriber.
+        """Return the marks to write: all, or those of a topic or a subscriber.
 
-        If there are none, forget the topic, if that is wanted.
+        If there are none and the caller asks for it, forget the topic.
         """
         with self._lock:
             if topic is None:
@@ -254,13 +256,13 @@ class ConsumeMarks:
     def _start(self) -> None:
         try:
             spawn("consume marks", self._run)
-        except RuntimeError:  # There is no thread left. The next call begins again.
+        except RuntimeError:  # No thread is left. The next call starts again.
             log.exception("consume marks could not be written in the background")
             with self._lock:
                 self._running = False
 
     def _run(self) -> None:
-        """Write marks in time, until none waits."""
+        """Write marks when they are due, until none waits."""
         try:
             while (next_due := self._next_due()) is not None:
                 due, pause, wake = next_due
@@ -277,9 +279,9 @@ class ConsumeMarks:
             raise
 
     def _next_due(self) -> tuple[list[_Mark], float, Signal] | None:
-        """Return the marks to write now, the seconds to wait otherwise, and what ends the wait.
+        """Return the marks to write now, or how long to wait, and the event that ends the wait.
 
-        It is ``None`` if no mark waits, so that ``_run`` ends.
+        Return ``None`` if no mark waits, so that ``_run`` ends.
         """
         now = time.monotonic()
         with self._lock:
@@ -294,16 +296,16 @@ class ConsumeMarks:
             return due, next(iter(self._waiting)).since + self._interval - now, self._wake
 
     def _store(self, marks: Sequence[_Mark]) -> None:
-        """Write marks, unless they were written or forgotten meanwhile.
+        """Write marks that have not been written or forgotten in the meantime.
 
         Raises:
-            MetadataStoreError: one of them could not be written.
+            MetadataStoreError: a mark could not be written.
         """
         failed: MetadataStoreError | None = None
         for start in range(0, len(marks), _PAGE):
             failed = self._store_some(marks[start : start + _PAGE]) or failed
             if failed is not None and passes(failed):
-                break  # Nobody answers. The other marks stay in line.
+                break  # No server answers. The other marks stay queued.
         if failed is not None:
             raise failed
 
@@ -339,12 +341,12 @@ class ConsumeMarks:
     def _settle(
         self, mark: _Mark, newest: MessageSeqId, ended: Version | MetadataStoreError | None
     ) -> MetadataStoreError | None:
-        """Note how the write of a mark ended, under the lock; return its error."""
+        """Record the outcome of a mark's write, under the lock; return its error."""
         gone = isinstance(ended, NoSubscriptionStateError)
         error = ended if isinstance(ended, MetadataStoreError) and not gone else None
         if error is None and not gone:
             mark.stored = newest.local
-        if mark not in self._waiting:  # It was forgotten meanwhile.
+        if mark not in self._waiting:  # It has been forgotten in the meantime.
             return error
         del self._waiting[mark]
         if gone and mark.newest is newest:

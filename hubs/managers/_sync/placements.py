@@ -1,5 +1,5 @@
 # Made from async_placements.py by `python tools/faces.py`: change that file, and run this command.
-"""Where the metadata of topics is: at the paths of a topic, or in tables."""
+"""Where the metadata of topics is stored: at the paths of a topic, or in tables."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Placement", "Paths", "Tables"]
 
 
 class Placement(Protocol):
-    """Gives the tables of owners and of persistence info, and one of subscriptions a topic.
+    """Provides the tables of owners and of persistence info, and one subscription table per topic.
 
-    The keys of the first two are topics, those of the others are subscribers.
+    The keys of the first two tables are topics; the keys of subscription tables are subscribers.
     """
 
     def owners(self) -> Table: ...
@@ -37,7 +37,7 @@ class Paths:
 
     Args:
         store: the store.
-        path: the path below which the metadata is.
+        path: the path below which the metadata is stored.
     """
 
     def __init__(self, store: MetadataStore, path: str) -> None:

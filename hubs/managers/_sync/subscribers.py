@@ -39,7 +39,7 @@ D = TypeVar("D", bound=Data)
 
 
 class SubscriptionDataManager:
-    """Keeps the subscriptions of topics: what each subscriber prefers, and how far it is.
+    """Stores the subscriptions of topics: the preferences and the position of each subscriber.
 
     Args:
         table_of: returns the table of a topic's subscriptions. Its keys are subscribers.
@@ -69,9 +69,9 @@ class SubscriptionDataManager:
             beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
-            SubscriptionStateExistsError: it is there already.
-            TransactionRefusedError: an operation beside it was refused.
-            IllegalOperationError: an argument is no name or no data.
+            SubscriptionStateExistsError: the subscription already exists.
+            TransactionRefusedError: an operation in ``beside`` was refused.
+            IllegalOperationError: a name or the data is invalid.
         """
         row, shelf, parts = *self._row(topic, subscriber, beside), _parts(data)
         try:
@@ -92,8 +92,8 @@ class SubscriptionDataManager:
     ) -> Version:
         """Change the given parts of a subscription, and return its new version.
 
-        A part that is ``None`` stays as it is. Updates of different parts at the same time, with
-        ``Version.ANY``, all take effect.
+        A part that is ``None`` stays unchanged. Concurrent updates of different parts with
+        ``Version.ANY`` all take effect.
 
         Args:
             topic: the topic.
@@ -104,10 +104,10 @@ class SubscriptionDataManager:
 
         Raises:
             NoSubscriptionStateError: there is no such subscription.
-            TransactionRefusedError: an operation beside it was refused.
-            BadVersionError: it has another version. ``Version.NEW`` is never that of one.
-            DamagedRecordError: it cannot be read, and the version is not that of this error.
-            IllegalOperationError: an argument is no name, data or version.
+            TransactionRefusedError: an operation in ``beside`` was refused.
+            BadVersionError: it has another version. ``Version.NEW`` never matches.
+            DamagedRecordError: it cannot be read, and the version is not the one in this error.
+            IllegalOperationError: a name, the data or the version is invalid.
         """
         changes = {name: part for name, part in _parts(data).items() if part is not None}
         return self._put(topic, subscriber, changes, version, beside)
@@ -123,7 +123,7 @@ class SubscriptionDataManager:
     ) -> Version:
         """Replace a subscription as a whole, and return its new version.
 
-        A part that is ``None`` is gone then. Arguments and errors are those of
+        A part given as ``None`` is removed. Arguments and errors are those of
         :meth:`update_subscription_data`.
         """
         return self._put(topic, subscriber, _parts(data), version, beside)
@@ -135,23 +135,23 @@ class SubscriptionDataManager:
     ) -> list[Version | MetadataStoreError | None]:
         """Move the consume marks of many subscribers forward, in batches.
 
-        A mark never goes back: one that is not greater than the stored mark is ignored. A
-        subscription without a state gets one.
+        Marks never move back: a mark that is not greater than the stored one is ignored. A
+            subscription without a state gets one.
 
         Args:
             marks: topics, subscribers and their marks.
-            beside: returns, for a topic, further operations of the same transaction as each change
-                of its subscriptions, such as the check of a lock.
+            beside: returns, for a topic, operations to add to the transaction of each change of its
+                subscriptions, such as the check of a lock.
 
         Returns:
             In the order given, the new version of the subscription, ``None`` if the mark was
             ignored, or the error: ``NoSubscriptionStateError`` if there is no such subscription,
             ``DamagedRecordError`` if its state cannot be read, ``TransactionRefusedError`` if an
-            operation beside it was refused.
+            operation in ``beside`` was refused.
 
         Raises:
-            IllegalOperationError: an argument is no name or no mark, or a subscription occurs
-                twice. Nothing was sent.
+            IllegalOperationError: a name or a mark is invalid, or a subscription occurs twice.
+                Nothing was sent.
         """
         marks = [*marks]
         if not marks:
@@ -191,8 +191,8 @@ class SubscriptionDataManager:
     def read_subscriptions(self, topic: str | bytes) -> dict[str, Versioned[SubscriptionData]]:
         """Return all subscriptions of a topic, with their versions, by subscriber.
 
-        Subscribers are texts. One whose name is bytes that are no UTF-8 is what ``os.fsdecode``
-        makes of them on Linux.
+        Subscribers are texts. A name whose bytes are not UTF-8 is decoded like ``os.fsdecode`` on
+        Linux.
 
         Raises:
             DamagedRecordError: a subscription cannot be read.
@@ -221,7 +221,7 @@ class SubscriptionDataManager:
 
         Raises:
             NoSubscriptionStateError: there is no such subscription.
-            TransactionRefusedError: an operation beside it was refused.
+            TransactionRefusedError: an operation in ``beside`` was refused.
             BadVersionError: it has another version.
         """
         row, shelf = self._row(topic, subscriber, beside)
@@ -246,7 +246,7 @@ class SubscriptionDataManager:
     ) -> Version:
         row, shelf = self._row(topic, subscriber, beside)
         try:
-            if check_version(version) == Version.NEW:  # With that, a put would create it.
+            if check_version(version) == Version.NEW:  # A put would create it.
                 found = shelf.shown(shelf.get(row))
                 raise BadVersionError(
                     f"the subscription of {subscriber!r} to topic {topic!r} is at "
@@ -261,7 +261,7 @@ def _parts(data: SubscriptionData) -> dict[str, bytes | None]:
     """Return the fields of a subscription.
 
     Raises:
-        IllegalOperationError: it is none.
+        IllegalOperationError: the data is invalid.
     """
     match data:
         case SubscriptionData(

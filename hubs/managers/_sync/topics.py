@@ -1,5 +1,5 @@
 # Made from async_topics.py by `python tools/faces.py`: change that file, and run this command.
-"""Who owns a topic, and which ledgers have its messages."""
+"""The owners of topics, and the ledgers that hold their messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TopicValues(Generic[D]):
         field: the name of the field.
         kind: the type of the values.
         missing: the error for a topic without a value.
-        exists: the error for a topic that has one, and must not.
+        exists: the error for a topic that has a value, but must not.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class TopicValues(Generic[D]):
     ) -> list[Version | MetadataStoreError]:
         """Set the values of many topics in batches, and return the version or the error of each."""
         writes = [*writes]
-        values = {id(value): value for _, value, _ in writes}  # A hub claims topics with one value.
+        values = {id(value): value for _, value, _ in writes}  # Many topics, one value.
         encoded = {at: self._fields(value) for at, value in values.items()}
         puts = [
             (self._table.row(name_text(topic)), encoded[id(value)], check_version(version))
@@ -122,7 +122,7 @@ class TopicValues(Generic[D]):
     def _named(
         self, ended: Version | MetadataStoreError, topic: str | bytes
     ) -> Version | MetadataStoreError:
-        """Return the error that a key is there, or is not, as one of the topic."""
+        """Return the error of a missing or existing key as an error of the topic."""
         if isinstance(ended, NoKeyError):
             return self._missing(f"topic {topic!r} has no {self._field}", path=ended.path)
         if isinstance(ended, KeyExistsError):
@@ -131,7 +131,7 @@ class TopicValues(Generic[D]):
 
 
 class TopicOwnershipManager:
-    """Keeps which hub owns a topic, by compare-and-set.
+    """Stores the hub that owns each topic, by compare-and-set.
 
     Args:
         owners: the table of owners. Its keys are topics.
@@ -145,15 +145,15 @@ class TopicOwnershipManager:
     def read_owner_info(
         self, topic: str | bytes, *, certain: bool = True
     ) -> Versioned[HubInfo | None] | None:
-        """Return the owner of a topic with the version; ``None`` if the topic has no owner info.
+        """Return the owner of a topic with its version; ``None`` if the topic has no owner info.
 
         The owner is ``None`` if its data is damaged. A write with that version replaces it.
 
         Args:
             topic: the topic.
-            certain: whether ``None`` holds for all that others have written before. Without it, a
-                ZooKeeper server that lags behind may miss the newest owner, which saves two
-                requests: enough for a write that fails if there is one.
+            certain: whether ``None`` reflects all earlier writes by others. If not, a ZooKeeper
+                server that lags behind may miss the newest owner. That saves two requests, and
+                suffices for a write that fails if there is an owner.
         """
         try:
             found = self._values.read(topic, certain=certain)
@@ -182,9 +182,9 @@ class TopicOwnershipManager:
             TopicOwnerInfoExistsError: there is owner info, and the version is ``Version.NEW``.
             NoTopicOwnerInfoError: there is none, and the version is another.
             BadVersionError: it has another version.
-            TransactionRefusedError: an operation beside it was refused.
+            TransactionRefusedError: an operation in ``beside`` was refused.
             DamagedRecordError: its record is damaged, and the version is ``Version.ANY``.
-            IllegalOperationError: an argument is no topic, owner or version.
+            IllegalOperationError: the topic, the owner or the version is invalid.
         """
         return self._values.write(topic, owner, version, beside)
 
@@ -196,7 +196,7 @@ class TopicOwnershipManager:
         Returns the new version of each, or its error, in the order given.
 
         Raises:
-            IllegalOperationError: an argument is no topic, owner or version, or a topic occurs
+            IllegalOperationError: a topic, an owner or a version is invalid, or a topic occurs
                 twice. Nothing was sent.
         """
         return self._values.write_all(writes)
@@ -215,13 +215,13 @@ class TopicOwnershipManager:
             NoTopicOwnerInfoError: there is none.
             BadVersionError: it has another version.
             DamagedRecordError: its record is damaged, and the version is ``Version.ANY``.
-            TransactionRefusedError: an operation beside it was refused.
+            TransactionRefusedError: an operation in ``beside`` was refused.
         """
         self._values.delete(topic, version, beside)
 
 
 class TopicPersistenceManager:
-    """Keeps which ledgers have the messages of a topic.
+    """Stores the ledgers that hold the messages of each topic.
 
     Args:
         persistence: the table of persistence info. Its keys are topics.
@@ -265,9 +265,9 @@ class TopicPersistenceManager:
             TopicPersistenceInfoExistsError: there is some, and the version is ``Version.NEW``.
             NoTopicPersistenceInfoError: there is none, and the version is another.
             BadVersionError: it has another version.
-            TransactionRefusedError: an operation beside it was refused.
-            DamagedRecordError: its record is damaged, and the version is not that of this error.
-            IllegalOperationError: an argument is no topic, ranges or version.
+            TransactionRefusedError: an operation in ``beside`` was refused.
+            DamagedRecordError: its record is damaged, and the version is not the one in this error.
+            IllegalOperationError: the topic, the ranges or the version is invalid.
         """
         return self._values.write(topic, ranges, version, beside)
 
@@ -284,7 +284,7 @@ class TopicPersistenceManager:
         Raises:
             NoTopicPersistenceInfoError: there is none.
             BadVersionError: it has another version.
-            DamagedRecordError: its record is damaged, and the version is not that of this error.
-            TransactionRefusedError: an operation beside it was refused.
+            DamagedRecordError: its record is damaged, and the version is not the one in this error.
+            TransactionRefusedError: an operation in ``beside`` was refused.
         """
         self._values.delete(topic, version, beside)

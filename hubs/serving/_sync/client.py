@@ -1,5 +1,5 @@
 # Made from async_client.py by `python tools/faces.py`: change that file, and run this command.
-"""Publishes and subscribes, whichever hub has the topic, and whatever happens to it."""
+"""A client that publishes and subscribes, and follows topics from hub to hub."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from ....ops.log import get_logger
 from ...errors import IllegalOperationError, TooManyRedirectsError
 from ...managers.data import SubscriptionPreferences
 from ...names import name_text
+from ..errors import reader_closed
 from ..messages import Attempt, Message, Published, Redirect, SubscribeMode
 from .outages import Outages, Search
 
@@ -42,7 +43,7 @@ _BACKOFF: Final = Backoff(first=0.02, longest=1.0)
 _MOST: Final = 100
 # Seconds for which a hub that has not answered is not asked first.
 _AVOIDED: Final = 3.0
-# Seconds in which a reader that is closed tells its last mark.
+# Seconds for a closing reader to send its last consume mark.
 _CLOSING: Final = 5.0
 
 
@@ -53,14 +54,14 @@ class Delivery(Protocol):
         """Return the next messages."""
 
     def consumed(self, number: int) -> None:
-        """Say that all messages up to a number are consumed."""
+        """Confirm all messages up to a number."""
 
     def close(self) -> None:
         """End the connection."""
 
 
 class HubConnection(Protocol):
-    """What a client needs of a hub: a ``TopicHub`` itself, or whatever carries calls to one.
+    """A hub as a client sees it: a ``TopicHub`` itself, or a connection to one.
 
     A call that cannot reach the hub raises ``OSError``, within a bounded time.
     """
@@ -68,7 +69,7 @@ class HubConnection(Protocol):
     def publish(
         self, publisher: str, topic: str | bytes, message: bytes, redirected: bool = False
     ) -> Published | Redirect:
-        """Take a message, or say which hub takes it."""
+        """Accept a message, or redirect to the hub that does."""
 
     def subscribe(
         self,
@@ -79,12 +80,12 @@ class HubConnection(Protocol):
         preferences: SubscriptionPreferences | None = None,
         attempt: Attempt | None = None,
     ) -> Delivery | Redirect:
-        """Connect a subscriber, or say which hub does."""
+        """Connect a subscriber, or redirect to the hub that does."""
 
     def unsubscribe(
         self, subscriber: str | bytes, topic: str | bytes, redirected: bool = False
     ) -> bool | Redirect:
-        """Remove a subscription, or say which hub does."""
+        """Remove a subscription, or redirect to the hub that does."""
 
 
 #: Returns a connection to the hub at an address. The client calls it for each request.
@@ -96,16 +97,16 @@ _Ask = Callable[[HubConnection, bool], T | Redirect]
 class TopicClient:
     """A client of the hubs of a region. Any number of threads or tasks can share it.
 
-    It asks the hub that had the topic last, or any of ``hubs``, and follows redirects. If a hub
-    does not answer, or has lost the topic, it begins again after a pause, until its time is over.
+    A call asks the hub that last served the topic, or any of ``hubs``, and follows redirects. If a
+    hub does not answer, or has lost the topic, the call starts over after a pause, until its
+    timeout expires.
 
     Args:
         connect: returns a connection to the hub at an address.
-        hubs: the addresses of some hubs to begin with.
+        hubs: the addresses of some hubs to start with.
         timeout: seconds for each call.
-        most_redirects: the most redirects that are followed one after the other. After them, or if
-            a hub would be asked again, the client pauses and begins again: an owner may be
-            changing.
+        most_redirects: the limit of consecutive redirects. At the limit, or in a redirect loop, the
+            client pauses and starts over: the owner may be changing.
 
     Raises:
         InvalidSettingError: an argument is out of its range.
@@ -130,8 +131,8 @@ class TopicClient:
         self._most = most_redirects
         self._outages = Outages()
         self._lock = threading.Lock()  # guards the following fields
-        self._known: dict[str, str] = {}  # the hub that had a topic last
-        self._avoided: dict[str, float] = {}  # until when a hub is not asked first
+        self._known: dict[str, str] = {}  # the last known hub of a topic
+        self._avoided: dict[str, float] = {}  # until when other hubs are preferred
 
     def publish(
         self,
@@ -140,15 +141,15 @@ class TopicClient:
         message: bytes,
         timeout: float | None = None,
     ) -> Published:
-        """Publish a message, and return its place when it is in the log.
+        """Publish a message, and return its position when it is in the log.
 
-        If an answer is lost, the message is published again, so it may be there twice.
+        If an answer is lost, the message is published again, so the log may have it twice.
 
         Raises:
             AccessDeniedError: an access rule does not allow it.
-            TooManyRedirectsError: the hubs sent the client on and on until the end of its time.
-            OperationTimeoutError: no hub took it in that time. The error's cause says why.
-            MetadataStoreError: a hub has refused it for good.
+            TooManyRedirectsError: the hubs kept redirecting the client until the timeout.
+            OperationTimeoutError: no hub accepted it in time. The error's cause says why.
+            MetadataStoreError: a hub has refused it permanently.
         """
 
         def ask(hub: HubConnection, redirected: bool) -> Published | Redirect:
@@ -164,14 +165,14 @@ class TopicClient:
         preferences: SubscriptionPreferences | None = None,
         timeout: float | None = None,
     ) -> Reader:
-        """Subscribe, and return what reads the messages, across all changes of hubs.
+        """Subscribe, and return a reader, which follows the topic from hub to hub.
 
         With the mode ``"create"``, ``SubscriptionStateExistsError`` can mean that an earlier
-        attempt of the same call has created the subscription, and its answer was lost.
+        attempt of the same call created the subscription, and its answer was lost.
 
         Raises:
-            SubscriptionStateExistsError: the mode is ``"create"``, and it is there.
-            NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
+            SubscriptionStateExistsError: the mode is ``"create"``, and the subscription exists.
+            NoSubscriptionStateError: the mode is ``"attach"``, and there is no subscription.
             MetadataStoreError: as with :meth:`publish`.
         """
         again = partial(self._attach, subscriber, topic, _attempts())
@@ -181,7 +182,7 @@ class TopicClient:
     def unsubscribe(
         self, subscriber: str | bytes, topic: str | bytes, timeout: float | None = None
     ) -> bool:
-        """Remove a subscription; return whether it was there.
+        """Remove a subscription; return whether it existed.
 
         Raises:
             MetadataStoreError: as with :meth:`publish`.
@@ -214,7 +215,7 @@ class TopicClient:
         deadline: Deadline,
         ended: Signal | None = None,
     ) -> T:
-        """Ask hubs until one answers, or the caller has ended."""
+        """Ask hubs until one answers, or the caller is closed."""
         name = name_text(topic)
         search = Search(self._outages, deadline, ended)
         with self._lock:
@@ -246,10 +247,10 @@ class TopicClient:
             search.end()
 
     def _follow(self, chain: list[str], ask: _Ask[T]) -> T:
-        """Ask a hub, and follow its redirects; the last of the chain is the hub that answered.
+        """Ask a hub, and follow its redirects; the last hub of the chain has answered.
 
         Raises:
-            TooManyRedirectsError: a hub would be asked twice, or too many were asked.
+            TooManyRedirectsError: there was a redirect loop, or too many redirects.
         """
         while True:
             answer = ask(self._connect(chain[-1]), len(chain) > 1)
@@ -262,9 +263,9 @@ class TopicClient:
             chain.append(address)
 
     def _any(self) -> str:
-        """Return a hub to begin with; one that has not answered lately only if there is no other.
+        """Return a hub to start with, preferably one that has not failed to answer recently.
 
-        A hub that stands still costs each call that asks it the whole time of a request.
+        Each call to an unresponsive hub takes the whole request timeout.
         """
         now = time.monotonic()
         with self._lock:
@@ -284,14 +285,14 @@ class TopicClient:
 
 
 class Reader:
-    """Reads the messages of a subscription, whichever hub delivers them.
+    """Reads the messages of a subscription, from whichever hub serves its topic.
 
-    When its hub crashes, loses the topic or gives it up, the reader subscribes again by itself, and
-    goes on behind what it has returned already. One task (or thread) takes messages. Close it, or
-    use it as a context manager; the subscription stays.
+    When its hub crashes, loses or releases the topic, the reader resubscribes automatically, and
+    continues after the last message that it returned. One task (or thread) takes messages. Close
+    it, or use it as a context manager; the subscription stays.
 
-    After a restart of the subscriber, messages come again that were not consumed, or whose consume
-    mark was not stored yet.
+    After a restart, the subscriber gets messages again if they were not consumed, or if their
+    consume mark was not stored yet.
     """
 
     def __init__(
@@ -304,7 +305,7 @@ class Reader:
         self._ended = Signal()  # ends the search for a hub, too
         self._lock = threading.Lock()  # guards the following fields
         self._delivery: Delivery | None = first
-        self._returned = 0  # the last message that was returned
+        self._returned = 0  # the last message returned
         self._consumed = 0
         self._acknowledged = 0  # the part of it that the hub of the delivery knows
 
@@ -313,16 +314,16 @@ class Reader:
 
         Args:
             most: the most messages to return.
-            timeout: seconds to wait; for ever by default. Outages count as waiting.
+            timeout: seconds to wait; unlimited by default. Outages count as waiting.
 
         Returns:
-            the messages; none if none came in that time.
+            the messages; empty if none arrived in that time.
 
         Raises:
             SubscriberReplacedError: the subscriber has subscribed elsewhere.
             NoSubscriptionStateError: the subscription was removed.
             StoreClosedError: the reader was closed.
-            MetadataStoreError: a hub has refused the subscriber for good.
+            MetadataStoreError: a hub has refused the subscriber permanently.
         """
         deadline = Deadline(timeout)
         while True:
@@ -333,7 +334,7 @@ class Reader:
             except (MetadataStoreError, OSError) as error:
                 self._drop()
                 if self._ended.is_set():
-                    raise StoreClosedError("the reader was closed") from error
+                    raise reader_closed() from error
                 if not passing(error):
                     raise
                 if not deadline.passed:
@@ -341,7 +342,7 @@ class Reader:
                     self._attempts += 1
                 messages = []
             with self._lock:
-                # After another subscription, some may come again.
+                # After resubscribing, some may come again.
                 fresh = [message for message in messages if message.number > self._returned]
                 if fresh:
                     self._returned = fresh[-1].number
@@ -349,13 +350,13 @@ class Reader:
                 return fresh
 
     def consumed(self, number: int) -> None:
-        """Say that all messages up to a number are consumed, so they need not come again.
+        """Confirm all messages up to a number, so that they need not be delivered again.
 
-        If the hub cannot be reached, it is told when the reader takes messages again, or is closed.
+        If the hub cannot be reached, the mark is sent with the next ``take``, or on ``close``.
 
         Raises:
-            IllegalOperationError: there is no message with this number. If no hub can be reached
-                now, the next call of :meth:`take` raises it.
+            IllegalOperationError: there is no message with this number. If no hub can be reached,
+                the next call of :meth:`take` raises it.
             MetadataStoreError: the mark cannot be stored.
         """
         if type(number) is not int or number < 0:
@@ -372,13 +373,13 @@ class Reader:
                 raise
 
     def close(self, timeout: float = _CLOSING) -> None:
-        """End the reader. The subscription stays. Closing twice does no harm.
+        """End the reader. The subscription stays. Closing twice is harmless.
 
-        If a hub could not be told the last consume mark, a hub is told now.
+        Sends the last consume mark, if it could not be sent earlier.
 
         Args:
-            timeout: seconds that this may take. After them, it is logged that messages will come
-                again although they were consumed.
+            timeout: seconds to try. After that, a log message says that consumed messages will be
+                delivered again.
         """
         with self._lock:
             closed = self._ended.is_set()
@@ -419,7 +420,7 @@ class Reader:
                 self._check_open()
         with self._lock:
             consumed = self._consumed if self._consumed > self._acknowledged else None
-        if consumed is not None:  # No answer has said that the hub knows it.
+        if consumed is not None:  # The hub has not confirmed the mark.
             self._send_consumed(delivery, consumed)
         return delivery
 
@@ -428,7 +429,7 @@ class Reader:
         try:
             delivery.consumed(number)
         except IllegalOperationError:
-            with self._lock:  # Otherwise, each later connection would fail because of it.
+            with self._lock:  # Otherwise, it would fail each later connection.
                 if self._consumed == number:
                     self._consumed = self._acknowledged
             raise
@@ -438,7 +439,7 @@ class Reader:
 
     def _check_open(self) -> None:
         if self._ended.is_set():
-            raise StoreClosedError("the reader was closed")
+            raise reader_closed()
 
     def _drop(self) -> None:
         with self._lock:
@@ -452,7 +453,7 @@ def _attempts() -> Iterator[Attempt]:
 
 
 def _give_up(name: str, failure: MetadataStoreError | OSError) -> NoReturn:
-    """Raise the error of a call whose time is over."""
+    """Raise the error of a call that has timed out."""
     if isinstance(failure, TooManyRedirectsError):
         raise failure
     why = f"no hub could serve topic {name!r:.200} in time: {failure}"
@@ -460,7 +461,7 @@ def _give_up(name: str, failure: MetadataStoreError | OSError) -> NoReturn:
 
 
 def passing(error: MetadataStoreError | OSError) -> bool:
-    """Say whether another attempt, or another hub, may succeed."""
+    """Return whether another attempt, or another hub, may succeed."""
     if not isinstance(error, MetadataStoreError):
         return True
     return passes(error) or isinstance(error, SessionLostError | StoreClosedError)

@@ -1,18 +1,18 @@
 # Made from async_hub.py by `python tools/faces.py`: change that file, and run this command.
-"""A hub: it owns topics, takes and delivers their messages, and hands them over.
+"""A hub: it owns topics, accepts and delivers their messages, and hands them over.
 
-This module is the face of a hub. It checks who asks for what, and puts the parts together. Each
-part has one task, and knows only parts above it in this list:
+This module is the public face of a hub. It checks requests, and connects the parts. Each part has
+one task, and knows only the parts above it in this list:
 
 - ``served``: the topics that the hub serves, and their locks
-- ``listeners``: who learns which topics the hub gets and loses
-- ``holding``: claims topics, gives them up, loses them
+- ``listeners``: the callbacks for topics that the hub gets and loses
+- ``holding``: claims, releases and loses topics
 - ``lookup``: finds the hub that serves a topic
 - ``subscribing``: connects subscribers, and removes subscriptions
-- ``upkeep``: what runs in the background
+- ``upkeep``: the background work
 
-The first two make no requests, and exist from the beginning. The others need the place of the hub
-among the hubs of its region, and are made when it starts.
+The first two send no requests, and exist from the beginning. The others need the registration of
+the hub in its region, and are created when it starts.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from ...topics._sync.access import AccessRules
 from ...topics._sync.hosts import Hosts, Registration
 from ...topics._sync.modes import open_ownership
 from ...topics.region import Claim
+from ..errors import check_message
 from ..messages import Attempt, Published, Redirect, SubscribeMode
 from ..settings import HubSettings
 from .holding import Holding
@@ -54,16 +55,16 @@ log = get_logger("batchkeeper.hubs")
 class TopicHub:
     """A hub of a region. Start it, and stop it; it is also a context manager that does both.
 
-    Any number of threads or tasks can share one hub. The store must be its own: all that it owns
-    goes with the session of this store.
+    Any number of threads or tasks can share one hub. Give each hub a store of its own: everything
+        the hub owns ends with the session of that store.
 
     Args:
         store: the store, with ``"ephemerals"``, ``"transactions"`` and ``"watches"``.
         region: the path of the region.
         address: where clients reach this hub, such as ``"hub-1:4080"``.
         logs: the logs of the messages.
-        settings: how it behaves.
-        layout: where the metadata must be; see ``open_managers``.
+        settings: the settings of the hub.
+        layout: the layout of the metadata; see ``open_managers``.
 
     Raises:
         InvalidPathError: the path is not valid.
@@ -90,7 +91,7 @@ class TopicHub:
         self._topics = ServedTopics(self.region)
         self._listeners = Listeners()
         self._stopped = Signal()
-        self._stopping = Gate()  # Whoever stops the hub has passed it.
+        self._stopping = Gate()  # Held while the hub is stopped.
         self._stack = ExitStack()
         self._marks: ConsumeMarks
         self._registration: Registration
@@ -101,14 +102,14 @@ class TopicHub:
         self._serves = False  # whether it has been registered
 
     def start(self, timeout: float | None = None) -> None:
-        """Register, and serve from now on. A hub is started once.
+        """Register, and start to serve. A hub can be started once.
 
         Args:
-            timeout: seconds to wait while a hub with this address is alive, such as this one before
-                its restart; for ever by default.
+            timeout: seconds to wait while a hub with this address is alive, for example this hub's
+                previous process; unlimited by default.
 
         Raises:
-            LockBusyError: a hub with this address was alive until the end of ``timeout``.
+            LockBusyError: a hub with this address was alive for the whole ``timeout``.
             LayoutError: the region has another layout, or another mode of ownership.
             MetadataStoreError: a request has failed.
         """
@@ -176,7 +177,7 @@ class TopicHub:
 
     @property
     def info(self) -> HubInfo:
-        """The address and the present incarnation of the hub."""
+        """The address and the current incarnation of the hub."""
         return self._registration.info
 
     @property
@@ -187,7 +188,7 @@ class TopicHub:
     def valid_until(self) -> float:
         """Return the time, by ``time.monotonic()``, until which the hub serves its topics.
 
-        Nobody else can own them before. Each answer of the store's server moves it on.
+        No other hub can own them before. Each answer of the store's server extends the time.
         """
         return self._registration.held_until()
 
@@ -196,39 +197,39 @@ class TopicHub:
     ) -> None:
         """Call functions when the hub gets topics, and when it loses them.
 
-        The hub awaits ``acquired`` before it serves a topic; if it raises, the hub gives the claim
-        up, and the caller gets the error. It awaits ``lost`` before it gives a topic up; what it
-        raises is logged. After a lost session, others may own the topic already.
+        The hub awaits ``acquired`` before it serves a topic. If ``acquired`` raises, the hub
+        releases the topic, and the caller gets the error. The hub awaits ``lost`` before it
+        releases a topic, and logs its exceptions. After a lost session, others may already own the
+        topic.
 
-        Neither may wait for another call about the same topic, nor for ``drain`` or ``stop``: these
-        wait for the listener.
+        Neither may wait for another call about the same topic, or for ``drain`` or ``stop``: these
+            calls wait for the listener.
         """
         self._listeners.add(acquired, lost)
 
     def publish(
         self, publisher: str, topic: str | bytes, message: bytes, redirected: bool = False
     ) -> Published | Redirect:
-        """Take a message, or say which hub takes it.
+        """Accept a message, or redirect to the hub that does.
 
         Args:
-            publisher: the name of the client, whom somebody has authenticated.
-            topic: the topic. It is created if there is none.
+            publisher: the name of the client, which must already be authenticated.
+            topic: the topic. It is created if it does not exist.
             message: the body.
-            redirected: whether another hub has sent the client here.
+            redirected: whether another hub has redirected the client here.
 
         Returns:
-            ``Published`` when the message is in the log; ``Redirect`` if another hub owns the topic
-            or is to become its owner.
+            ``Published`` when the message is in the log; ``Redirect`` if another hub owns the
+            topic, or should become its owner.
 
         Raises:
             AccessDeniedError: an access rule does not allow it. Nothing was written.
             NoHubError: no hub can take the topic.
-            TopicLostError: the hub cannot serve the topic now; ask again.
-            IllegalOperationError: an argument is no name, or no message.
+            TopicLostError: the hub cannot serve the topic; ask again.
+            IllegalOperationError: a name or the message is invalid.
             MetadataStoreError: a request has failed.
         """
-        if not isinstance(message, bytes):
-            raise IllegalOperationError(f"a message must be bytes, not {message!r:.80}")
+        check_message(message)
         self.access.check("publish", publisher, topic)
         found = self._find(publisher, topic, redirected)
         if isinstance(found, Redirect):
@@ -248,27 +249,27 @@ class TopicHub:
         preferences: SubscriptionPreferences | None = None,
         attempt: Attempt | None = None,
     ) -> Subscription | Redirect:
-        """Connect a subscriber, or say which hub does.
+        """Connect a subscriber, or redirect to the hub that does.
 
-        A new subscription gets the messages that are published from now on. One that is there gets
-        those after its consume mark. If the subscriber is connected already, that connection ends.
+        A new subscription starts with the next published message, an existing one after its consume
+        mark. If the subscriber is already connected, the old connection ends.
 
         Args:
-            subscriber: the name of the client, whom somebody has authenticated.
-            topic: the topic. It is created if there is none.
-            redirected: whether another hub has sent the client here.
-            mode: whether the subscription must be new, must be there, or either.
-            preferences: what the subscriber wants; ``None`` leaves what was stored.
-            attempt: which of its attempts this is, if the client makes several.
+            subscriber: the name of the client, which must already be authenticated.
+            topic: the topic. It is created if it does not exist.
+            redirected: whether another hub has redirected the client here.
+            mode: whether the subscription must be new, must exist, or either.
+            preferences: the preferences of the subscriber; ``None`` keeps the stored ones.
+            attempt: identifies this attempt, if the client makes several.
 
         Raises:
             AccessDeniedError: an access rule does not allow it. Nothing was written.
-            SubscriberReplacedError: a later attempt has connected the subscriber already.
-            SubscriptionStateExistsError: the mode is ``"create"``, and it is there.
-            NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
+            SubscriberReplacedError: a later attempt has already connected the subscriber.
+            SubscriptionStateExistsError: the mode is ``"create"``, and the subscription exists.
+            NoSubscriptionStateError: the mode is ``"attach"``, and there is no subscription.
             NoHubError: no hub can take the topic.
-            TopicLostError: the hub cannot serve the topic now; ask again.
-            IllegalOperationError: an argument is no name, mode or preferences.
+            TopicLostError: the hub cannot serve the topic; ask again.
+            IllegalOperationError: a name, the mode or the preferences are invalid.
             MetadataStoreError: a request has failed.
         """
         if mode not in {"create", "attach", "create_or_attach"}:
@@ -283,7 +284,7 @@ class TopicHub:
     def unsubscribe(
         self, subscriber: str | bytes, topic: str | bytes, redirected: bool = False
     ) -> bool | Redirect:
-        """Remove a subscription, or say which hub does; return whether it was there.
+        """Remove a subscription, or redirect to the hub that does; return whether it existed.
 
         Raises:
             AccessDeniedError: an access rule does not allow the client to subscribe.
@@ -297,16 +298,16 @@ class TopicHub:
         return self._subscribing.remove(found, subscriber)
 
     def release(self, topic: str | bytes) -> bool:
-        """Give a topic up; return whether the hub owned it, and others can claim it now.
+        """Release a topic; return whether the hub owned it and others can claim it now.
 
-        The next client that asks for the topic makes a hub its owner. Messages that were taken are
-        in the log, and consume marks are stored, when the others can claim it.
+        The next request for the topic makes a hub its owner. Before others can claim the topic, all
+        accepted messages are in the log, and the consume marks are stored.
         """
         name = name_text(topic)
         return self._serves and self._holding.release(name)
 
     def drain(self) -> None:
-        """Take no more topics, and give up all that the hub owns. It stays registered.
+        """Release all topics, and accept no new ones. The hub stays registered.
 
         Raises:
             MetadataStoreError: the membership cannot be changed.
@@ -316,10 +317,11 @@ class TopicHub:
             self._holding.release_all()
 
     def stop(self) -> None:
-        """Give all topics up, and leave. Return when the hub has stopped, whoever has begun that.
+        """Release all topics, and leave. Return when the hub has stopped.
 
-        Stopping twice does no harm. A call that was cancelled can be repeated. What cannot be given
-        up, because no server answers, goes with the session.
+        Stopping twice is harmless: all calls wait for the same stop. A cancelled call can be
+            repeated. Topics that cannot be released, because no server answers, end with the
+            session.
         """
         if not self._started:
             return

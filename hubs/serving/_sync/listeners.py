@@ -1,8 +1,8 @@
 # Made from async_listeners.py by `python tools/faces.py`: change that file, and run this command.
-"""The functions that learn which topics a hub gets and loses.
+"""The callbacks for topics that a hub gets and loses.
 
-All of them are awaited. An error of ``acquired`` goes to the caller, which undoes the claim; an
-error of ``lost`` is logged. No function is called under the lock.
+All of them are awaited. The caller gets an error of ``acquired``, and undoes the claim; an error of
+``lost`` is logged. No function is called under the lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...topics.region import Claim
 
 __all__ = ["Listeners", "TopicCallback"]
 
-#: Is called with the claim of a topic that the hub has got, or is about to give up.
+#: Called with the claim of a topic that the hub has acquired, or is about to release.
 TopicCallback: TypeAlias = Callable[[Claim], object]
 
 log = get_logger("batchkeeper.hubs")
@@ -30,17 +30,17 @@ class Listeners:
         self._listeners: tuple[tuple[TopicCallback | None, TopicCallback | None], ...] = ()
 
     def add(self, acquired: TopicCallback | None, lost: TopicCallback | None) -> None:
-        """Add a pair of functions. Calls that are under way go on without it."""
+        """Add a pair of functions. Running calls do not include it."""
         with self._lock:
             self._listeners = (*self._listeners, (acquired, lost))
 
     def notify_acquired(self, claim: Claim, notified: list[TopicCallback]) -> None:
-        """Notify all that the hub has got a topic; the first error ends it, and is raised.
+        """Call all ``acquired`` functions. The first error ends this, and is raised.
 
         Args:
             claim: the claim of the topic.
-            notified: gets the ``lost`` of each listener that has learned of the topic, so that the
-                caller can undo the claim. The listener that raises is among them.
+            notified: receives the ``lost`` of each listener whose ``acquired`` was called, so that
+                the caller can undo the claim. The listener that raises is included.
         """
         for acquired, lost in self._listeners:
             if lost is not None:
@@ -49,7 +49,7 @@ class Listeners:
                 acquired(claim)
 
     def notify_lost(self, claim: Claim, notified: list[TopicCallback] | None = None) -> None:
-        """Notify all, or only some functions, that the hub is about to give a topic up."""
+        """Call all ``lost`` functions, or the given ones, before the hub releases a topic."""
         if notified is None:
             notified = [lost for _, lost in self._listeners if lost is not None]
         for lost in notified:

@@ -1,5 +1,5 @@
 # Made from async_logs.py by `python tools/faces.py`: change that file, and run this command.
-"""What a hub needs of the logs that hold the messages of its topics."""
+"""The interface of the logs that hold the messages of topics."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["Logs"]
 
 
 class Logs(Protocol):
-    """The logs of topics. BookKeeper is one, ``FileLogs`` another.
+    """The logs of topics. BookKeeper can be one; ``FileLogs`` is another.
 
-    A log knows one thing about owners: once a greater epoch has begun, it takes nothing of a
-    smaller one. So the late message of a hub that was paused is refused, whatever the clocks say.
+    A log enforces one rule about owners: once a greater epoch has begun, it refuses everything from
+        a smaller one. So it refuses the late message of a paused hub, regardless of clocks.
 
     A hub makes one call of ``append`` for a topic at a time.
     """
 
     def begin(self, claim: Claim) -> int:
-        """Open the log of a topic for its new owner, and shut out all owners before.
+        """Open the log of a topic for its new owner, and shut out all earlier owners.
 
         Returns:
-            the number of the last message, 0 if there is none.
+            the number of the last message, or 0 if the log is empty.
 
         Raises:
             StaleEpochError: a greater epoch has begun.
@@ -39,11 +39,11 @@ class Logs(Protocol):
         """
 
     def read(self, topic: str, after: int, most: int) -> list[Message]:
-        """Return the messages after a number, in order, at most so many.
+        """Return at most ``most`` messages after a number, in order.
 
-        It may return fewer, so that large messages do not fill the memory, but one at least if
+        It may return fewer, so that large messages do not fill the memory, but at least one if
         there is one.
         """
 
     def end(self, claim: Claim) -> None:
-        """Free what the log of a topic takes in memory: its owner has lost it or gives it up."""
+        """Free the memory of a topic's log: its owner has lost or released the topic."""

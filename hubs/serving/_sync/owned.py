@@ -1,5 +1,5 @@
 # Made from async_owned.py by `python tools/faces.py`: change that file, and run this command.
-"""A topic that a hub owns, and the subscribers that are connected to it."""
+"""A topic that a hub owns, and its connected subscribers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .logs import Logs
 
 __all__ = ["OwnedTopic", "Subscription"]
 
-# Messages that one call delivers, unless it says otherwise.
+# The default number of messages that one call delivers.
 _MOST: Final = 100
 
 
@@ -59,19 +59,19 @@ class OwnedTopic:
         self._logs = logs
         self._check = check
         self._claimed = self._used = now
-        self._gate = Gate()  # Whoever appends to the log has passed it.
+        self._gate = Gate()  # Held while appending to the log.
         self._lock = threading.Lock()  # guards the following fields
         self._waiting: list[_Waiting] = []
         self._subscriptions: dict[str, Subscription] = {}
         self._closed = False
         self._published = 0
-        self._rated = now, 0, 0.0  # when, the messages until then, the rate
+        self._rated = now, 0, 0.0  # the time, the messages until then, the rate
 
     def publish(self, body: bytes) -> int:
         """Add a message to the log, and return its number. Concurrent calls share one append.
 
         Raises:
-            TopicLostError: the hub does not serve the topic any more.
+            TopicLostError: the hub no longer serves the topic.
             StaleEpochError: another hub has become the owner.
         """
         one = _Waiting(body)
@@ -79,7 +79,7 @@ class OwnedTopic:
         with self._lock:
             self._check_open()
             self._waiting.append(one)
-        # The end of one caller must not end the append that others share.
+        # A cancelled caller must not cancel the append that others share.
         finish(self._append)
         if one.error is not None:
             raise _own(one.error)
@@ -93,10 +93,10 @@ class OwnedTopic:
         mark: _MarkCall,
         attempt: Attempt | None = None,
     ) -> Subscription:
-        """Connect a subscriber, which gets the messages after a position. One before it ends.
+        """Connect a subscriber at a position. Its previous connection ends.
 
         Raises:
-            TopicLostError: the hub does not serve the topic any more.
+            TopicLostError: the hub no longer serves the topic.
             SubscriberReplacedError: a later attempt of the same reader is connected.
         """
         made = Subscription(self, subscriber, position, window, mark, attempt)
@@ -127,15 +127,15 @@ class OwnedTopic:
         self.use()
 
     def close(self) -> None:
-        """Take no more messages, and return when those that were taken are in the log."""
+        """Accept no more messages, and return when all accepted ones are in the log."""
         with self._lock:
             self._closed = True
         self._append()
 
     def end(self, error: MetadataStoreError) -> bool:
-        """Take no more messages, refuse those that wait, and end all subscriptions.
+        """Accept no more messages, refuse those that wait, and end all subscriptions.
 
-        Return whether it took messages until now.
+        Return whether the topic was open until now.
         """
         with self._lock:
             was_open, self._closed = not self._closed, True
@@ -153,11 +153,11 @@ class OwnedTopic:
             subscription.end(error)
 
     def use(self) -> None:
-        """Note that somebody uses it."""
+        """Note that the topic is in use."""
         self._used = time.monotonic()
 
     def rate(self, now: float) -> None:
-        """Find out how many messages came each second since the last time."""
+        """Measure the messages per second since the previous call."""
         with self._lock:
             then, count, _ = self._rated
             if now > then:
@@ -165,7 +165,7 @@ class OwnedTopic:
 
     @property
     def held(self) -> Held:
-        """What decides whether the hub keeps it."""
+        """The state that decides whether the hub keeps the topic."""
         return Held(
             self.claim.topic,
             self._rated[2],
@@ -184,7 +184,7 @@ class OwnedTopic:
             raise TopicLostError(f"this hub gives up topic {self.claim.topic!r:.200}: ask again")
 
     def _append(self) -> None:
-        """Append all messages that wait, unless somebody else has done so meanwhile."""
+        """Append all waiting messages, unless another call has done so in the meantime."""
         self._gate.enter()
         try:
             with self._lock:
@@ -220,8 +220,9 @@ _MarkCall = Callable[[int], object]
 class Subscription:
     """The connection of a subscriber to its topic, at the hub. One task (or thread) takes messages.
 
-    It ends with an error when the hub loses the topic or gives it up; then the subscriber
-    subscribes again, which the client does by itself. Close it, or use it as a context manager.
+    It ends with an error when the hub loses or releases the topic. Then the subscriber must
+    subscribe again, which ``TopicClient`` does automatically. Close it, or use it as a context
+    manager.
     """
 
     def __init__(
@@ -239,7 +240,7 @@ class Subscription:
         self._window = window
         self._mark = mark
         self._lock = threading.Lock()  # guards the following fields
-        self._position = position  # the last message that was delivered
+        self._position = position  # the last delivered message
         self._consumed = position
         self._wake = Signal()
         self._error: MetadataStoreError | None = None
@@ -252,19 +253,19 @@ class Subscription:
     def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
         """Return the next messages, in order; wait for one if there is none.
 
-        At most as many are delivered as the window has room for: call :meth:`consumed`.
+        The window limits the delivered messages: call :meth:`consumed` to make room.
 
         Args:
             most: the most messages to return.
-            timeout: seconds to wait; for ever by default.
+            timeout: seconds to wait; unlimited by default.
 
         Returns:
-            the messages; none if none came in that time.
+            the messages; empty if none arrived in that time.
 
         Raises:
-            TopicLostError: the hub does not serve the topic now, or not any more.
+            TopicLostError: the hub does not serve the topic, or no longer does.
             SubscriberReplacedError: the subscriber has subscribed again.
-            IllegalOperationError: ``most`` is no int from 1 on.
+            IllegalOperationError: ``most`` is not an int from 1 on.
             MetadataStoreError: the log cannot be read.
         """
         if type(most) is not int or most < 1:  # It would wait for ever.
@@ -289,13 +290,13 @@ class Subscription:
                 return []
 
     def consumed(self, number: int) -> None:
-        """Say that all messages up to a number are consumed, so they need not come again.
+        """Confirm all messages up to a number, so that they need not be delivered again.
 
-        If many marks are not stored yet, the call returns when this one is.
+        If too many marks are unstored, the call returns when this one is stored.
 
         Raises:
             IllegalOperationError: there is no message with this number.
-            TopicLostError: the hub does not serve the topic any more.
+            TopicLostError: the hub no longer serves the topic.
             MetadataStoreError: the mark cannot be stored.
         """
         if type(number) is not int or not 0 <= number <= self._topic.last:
@@ -317,18 +318,18 @@ class Subscription:
         self.end(None)
 
     def follows(self, other: Subscription) -> bool:
-        """Say whether it is a later attempt of the reader that has made another one."""
+        """Return whether it is a later attempt of the reader that made another subscription."""
         mine, its = self._attempt, other._attempt
         return mine is not None and its is not None and mine > its and mine.reader == its.reader
 
     def wake(self) -> None:
-        """Let whoever waits look again."""
+        """Make waiting calls check again."""
         with self._lock:
             wake = self._wake
         wake.set()
 
     def end(self, error: MetadataStoreError | None) -> None:
-        """End it; later calls raise the error."""
+        """End the subscription; later calls raise the error."""
         with self._lock:
             if self._error is None:
                 self._error = error or TopicLostError(
@@ -343,7 +344,7 @@ class Subscription:
         self.close()
 
     def _deliver(self, position: int, messages: list[Message]) -> bool:
-        """Note that messages are delivered; return whether that is so."""
+        """Note the delivery of messages; return whether they may be delivered."""
         with self._lock:
             if self._error is not None or self._position != position:
                 return False

@@ -1,5 +1,5 @@
 # Made from async_remote.py by `python tools/faces.py`: change that file, and run this command.
-"""Hubs that clients reach over TCP; ``protocol.py`` has what they say."""
+"""Hubs that clients reach over TCP; ``protocol.py`` defines the messages."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from ....ops.errors import MetadataStoreError
 from ...errors import IllegalOperationError
 from ...managers.data import SubscriptionPreferences
 from ...names import name_text
+from ..errors import check_message, of_parent
 from ..frames import Frames, connect
 from ..messages import Attempt, Message, Published, Redirect, SubscribeMode
 from ..protocol import Frame, decoded, encoded, error_in
 
 __all__ = ["HubConnections", "RemoteHub", "RemoteSubscription"]
 
-# Seconds that one request waits for messages, at most. The server has the same limit.
+# The longest time in seconds that one request waits for messages, as on the server.
 _POLL: Final = 5.0
 
 
 class HubConnections:
-    """Connects a client to hubs: one connection for each address. Close it at the end.
+    """Connects a client to hubs, with one connection per address. Close it at the end.
 
-    It is what ``TopicClient`` takes as ``connect``::
+    Pass it to ``TopicClient`` as ``connect``::
 
         async with HubConnections() as connections:
             client = TopicClient(connections, ["hub-1:4080", "hub-2:4080"])
 
-    A forked child makes connections of its own.
+    A forked child opens its own connections.
 
     Args:
         timeout: seconds for each request.
@@ -55,7 +56,7 @@ class HubConnections:
         self._hubs: dict[str, RemoteHub] = {}
 
     def __call__(self, address: str) -> RemoteHub:
-        """Return the hub at an address. The connection is made when it is used.
+        """Return the hub at an address. The connection is opened on first use.
 
         Raises:
             ConnectionAbortedError: the connections were closed.
@@ -71,7 +72,7 @@ class HubConnections:
         return hub
 
     def close(self) -> None:
-        """End all connections. Requests that are under way get an ``OSError``."""
+        """End all connections. Running requests raise ``OSError``."""
         if os.getpid() != self._process:
             self._begin()
         with self._lock:
@@ -88,11 +89,11 @@ class HubConnections:
 
 
 class RemoteHub:
-    """A hub that is reached over TCP, with the methods of ``TopicHub`` for clients.
+    """A hub over TCP, with the methods of ``TopicHub`` for clients.
 
-    A request that gets no answer raises ``OSError``. The hub may have executed it. Errors of the
-    hub arrive as the same class. All requests share one connection, which is made by the first one,
-    and again after a failure.
+    A request without an answer raises ``OSError``; the hub may have executed it. Errors of the hub
+    arrive as the same class. All requests share one connection, which is opened by the first
+    request, and again after a failure.
 
     Args:
         address: the address, such as ``"hub-1:4080"``.
@@ -106,11 +107,11 @@ class RemoteHub:
         self.address = address
         self._timeout = check_seconds("timeout", timeout)
         self._process = os.getpid()
-        self._gate = Gate()  # Whoever connects has passed it.
+        self._gate = Gate()  # Held while connecting.
         self._lock = threading.Lock()  # guards the following fields
         self._connection: _Connection | None = None
         self._closed = False
-        # Guarded by the gate: the attempts to connect that have failed, and why the last one did.
+        # Guarded by the gate: the number of failed attempts to connect, and the last error.
         self._failures = 0
         self._failure = ""
 
@@ -122,8 +123,7 @@ class RemoteHub:
         Raises:
             ValueTooLargeError: the message does not fit into a frame of 16 MiB.
         """
-        if not isinstance(message, bytes):
-            raise IllegalOperationError(f"a message must be bytes, not {message!r:.80}")
+        check_message(message)
         connection, answer = self._call(
             "publish",
             who=publisher,
@@ -173,7 +173,7 @@ class RemoteHub:
             return answer.redirect or answer.flag("removed")
 
     def close(self) -> None:
-        """End the connection, for ever. Requests that are under way get an ``OSError``."""
+        """End the connection permanently. Running requests raise ``OSError``."""
         if os.getpid() != self._process:  # It is the parent's, and the lock may be held for ever.
             return
         with self._lock:
@@ -186,7 +186,7 @@ class RemoteHub:
         """Send a request, and return the connection and the answer.
 
         Raises:
-            OSError: there was none in time.
+            OSError: there was no answer in time.
             MetadataStoreError: the hub has refused it.
         """
         deadline = Deadline(self._timeout)
@@ -202,11 +202,11 @@ class RemoteHub:
             raise TimeoutError(f"hub {self.address} was not reached in time")
         try:
             connection = self._present()
-            if connection is not None:  # Somebody else has made it meanwhile.
+            if connection is not None:  # Another call has opened it meanwhile.
                 return connection
             if self._failures != failures:
-                # Thousands may ask for the topics of a hub that has crashed. All who have come
-                # during an attempt share it, or they would try one after the other.
+                # Thousands of calls may need a hub that has crashed. All calls that arrive during
+                # an attempt share its result; otherwise, they would try one after the other.
                 raise ConnectionAbortedError(f"{self.address} is not reached: {self._failure}")
             try:
                 frames = connect(self.address, deadline.left())
@@ -228,7 +228,7 @@ class RemoteHub:
 
     def _present(self) -> _Connection | None:
         if os.getpid() != self._process:  # The lock and the gate may be held for ever.
-            raise ConnectionAbortedError(f"the connection to {self.address} is that of the parent")
+            raise of_parent(self.address)
         with self._lock:
             if self._closed:
                 raise ConnectionAbortedError(f"the connection to {self.address} was closed")
@@ -238,22 +238,23 @@ class RemoteHub:
 
 
 class RemoteSubscription:
-    """The connection of a subscriber at a hub that is reached over TCP.
+    """The connection of a subscriber to a hub over TCP.
 
-    It ends with its connection, or when a request of it gets no answer: messages may have been in
-    it. All later calls raise ``OSError`` then. Subscribe again: what was not consumed comes again.
+    It ends with its connection, or when one of its requests gets no answer, because the answer may
+    have had messages. All later calls then raise ``OSError``. Subscribe again to get the unconsumed
+    messages again.
     """
 
     def __init__(self, connection: _Connection, number: int, timeout: float) -> None:
         self._connection = connection
         self._number = number
         self._timeout = timeout
-        self._poll = min(_POLL, timeout / 2)  # The answer must come in time.
-        self._rest: list[Message] = []  # More than the last call has asked for.
+        self._poll = min(_POLL, timeout / 2)  # The answer must arrive in time.
+        self._rest: list[Message] = []  # More than the last call asked for.
         self._failed = False
 
     def take(self, most: int = 100, timeout: float | None = None) -> list[Message]:
-        """See ``Subscription.take``. If it is cancelled, the next call has the messages."""
+        """See ``Subscription.take``. After a cancel, the next call has the messages."""
         deadline = Deadline(timeout)
         while not self._rest:
             left = deadline.within(self._poll)
@@ -291,7 +292,7 @@ class RemoteSubscription:
 
 
 class _Answer:
-    """Where the answer to a request arrives."""
+    """The place where the answer to a request arrives."""
 
     __slots__ = ("arrived", "frame")
 
@@ -310,19 +311,19 @@ class _Connection:
         self._lock = threading.Lock()  # guards the following fields
         self._waiting: dict[int, _Answer] = {}
         self._last = 0
-        self._heard = 0  # The frames that have arrived.
+        self._heard = 0  # The number of frames received.
         self._why = ""  # Why it has ended.
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, or belongs to the parent of this process."""
+        """Whether the connection has ended, or belongs to the parent of this process."""
         return bool(self._why) or os.getpid() != self._process
 
     def start(self) -> None:
-        """Begin to read answers."""
+        """Start to read answers."""
         try:
             spawn(f"connection to {self._address}", self._read)
-        except BaseException:  # There is no thread left.
+        except BaseException:  # No thread is left.
             self._frames.close()
             raise
 
@@ -330,14 +331,14 @@ class _Connection:
         """Send a request, and return its answer.
 
         Raises:
-            OSError: there was none in time.
+            OSError: there was no answer in time.
             MetadataStoreError: the hub has refused it.
         """
         number, answer, heard = self._begin()
         try:
             self._frames.write(encoded({"id": number, "call": call, **members}))
             if not answer.arrived.wait(deadline.left()):
-                if heard == self._heard:  # Not even another request was answered.
+                if heard == self._heard:  # No other request was answered either.
                     self.end("does not answer")
                 raise TimeoutError(f"hub {self._address} has not answered in time")
         except BaseException:
@@ -356,7 +357,7 @@ class _Connection:
         return answer.frame
 
     def end(self, why: str) -> None:
-        """End it. Requests that are under way get an error."""
+        """End the connection. Running requests get an error."""
         with self._lock:
             self._why = self._why or why
             waiting, self._waiting = self._waiting, {}
@@ -366,10 +367,10 @@ class _Connection:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """End the connection if an answer is none.
+        """End the connection if the body cannot read an answer.
 
         Raises:
-            ConnectionAbortedError: that is so.
+            ConnectionAbortedError: the answer is invalid.
         """
         try:
             yield
@@ -380,7 +381,7 @@ class _Connection:
 
     def _begin(self) -> tuple[int, _Answer, int]:
         if os.getpid() != self._process:  # The lock may be held for ever.
-            raise ConnectionAbortedError(f"the connection to {self._address} is that of the parent")
+            raise of_parent(self._address)
         answer = _Answer()
         with self._lock:
             if self._why:
@@ -404,12 +405,12 @@ class _Connection:
         with self._lock:
             self._heard += 1
             answer = self._waiting.get(frame.id)
-        if answer is not None:  # Otherwise, nobody waits for it any more.
+        if answer is not None:  # Otherwise, no call waits for it.
             answer.frame = frame
             answer.arrived.set()
 
     def _abandon(self, number: int) -> None:
-        """Let the hub close a subscription whose answer nobody has got."""
+        """Make the hub close a subscription whose answer no call received."""
         if self.ended:
             return
         with self._lock:
@@ -418,7 +419,7 @@ class _Connection:
         spawn("close of a subscription", self._send, encoded(frame))
 
     def _send(self, frame: bytes) -> None:
-        with suppress(OSError):  # The hub has closed it then.
+        with suppress(OSError):  # Then the hub has closed it.
             self._frames.write(frame)
 
     def _over(self) -> ConnectionResetError:

@@ -1,13 +1,13 @@
 # Made from async_served.py by `python tools/faces.py`: change that file, and run this command.
 """The topics that a hub serves, and a lock for each topic.
 
-For each topic, one call at a time claims it or gives it up: the call that has locked it. A topic
-that the hub serves needs no lock to take messages and subscribers. The rules:
+For each topic, one call at a time may claim or release it: the call that has locked it. A topic
+that the hub serves accepts messages and subscribers without this lock. The rules:
 
-- One mutex guards topics and their locks, so a claim sees both at the same moment. Nothing is
-  awaited, and no other part is called, under this mutex.
+- One mutex guards topics and their locks, so a claim sees both at the same moment. No code under
+  this mutex awaits, or calls another part.
 - Only the call that has locked a topic adds or removes the topic.
-- What runs with a lock goes on to its end also if the caller is cancelled, and unlocks then.
+- A function with a lock runs to its end even if the caller is cancelled, and then unlocks.
 
 This module knows neither the store nor the session.
 """
@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 
 class ServedTopics:
-    """The topics of one hub, by their names.
+    """The topics of one hub, by name.
 
     Args:
         region: the path of the region.
@@ -49,43 +49,43 @@ class ServedTopics:
             return self._by_name.get(name)
 
     def all(self) -> list[OwnedTopic]:
-        """Return the topics of this moment."""
+        """Return the current topics."""
         with self._lock:
             return [*self._by_name.values()]
 
     def claims(self) -> dict[str, Claim]:
-        """Return the claims of the topics of this moment."""
+        """Return the claims of the current topics."""
         with self._lock:
             return {name: topic.claim for name, topic in self._by_name.items()}
 
     def has(self, topic: OwnedTopic) -> bool:
-        """Say whether this very topic is served, and not a later claim of its name."""
+        """Return whether this very claim of a topic is served, not a later one."""
         with self._lock:
             return self._by_name.get(topic.claim.topic) is topic
 
     def checks(self, topic: str | bytes) -> tuple[Check]:
-        """Return the condition of the writes of marks: that the hub still owns the topic."""
+        """Return the condition for writing marks: that the hub still owns the topic."""
         with self._lock:
             found = self._by_name.get(name_text(topic))
         if found is not None:
             return (found.claim.check,)
-        # It has an epoch, so this never holds.
+        # The topic has an epoch, so this never holds.
         return (Check(f"{self._region}/topics/{escaped(topic)}/epoch", ABSENT),)
 
     def add(self, topic: OwnedTopic) -> None:
-        """Serve a topic from now on. The caller has locked it."""
+        """Start to serve a topic. The caller has locked it."""
         with self._lock:
             self._by_name[topic.claim.topic] = topic
 
     def remove(self, topic: OwnedTopic) -> None:
-        """Serve a topic no more. The caller has locked it."""
+        """Stop serving a topic. The caller has locked it."""
         with self._lock:
             del self._by_name[topic.claim.topic]
 
     # Locks
 
     def settled(self, name: str) -> OwnedTopic | None:
-        """Return a topic if the hub serves it. If it is locked, that is waited for."""
+        """Return a topic if the hub serves it, after the release of any current lock."""
         while True:
             with self._lock:
                 found, held = self._by_name.get(name), self._locks.get(name)
@@ -94,14 +94,14 @@ class ServedTopics:
             held.wait()
 
     def all_settled(self) -> None:
-        """Return when all locks of this moment were released."""
+        """Return when all current locks have been released."""
         with self._lock:
             locks = [*self._locks.values()]
         for held in locks:
             held.wait()
 
     def try_lock(self, name: str) -> Signal | None:
-        """Lock a topic, unless it is locked or served already."""
+        """Lock a topic, unless it is already locked or served."""
         with self._lock:
             if name in self._locks or name in self._by_name:
                 return None
@@ -109,7 +109,7 @@ class ServedTopics:
         return mine
 
     def lock(self, name: str) -> Signal:
-        """Wait until nobody else claims a topic or gives it up."""
+        """Wait until no other call claims or releases a topic."""
         while True:
             with self._lock:
                 held = self._locks.get(name)
@@ -126,7 +126,7 @@ class ServedTopics:
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> _T:
-        """Call a function with the lock of a topic, which it releases, whatever the caller does."""
+        """Call a function with the lock of a topic, then release it, despite any cancellation."""
 
         def run() -> _T:
             try:

@@ -1,9 +1,10 @@
 # Made from async_subscribing.py by `python tools/faces.py`: change that file, and run this command.
-"""How subscribers of the topics that a hub serves are connected and removed.
+"""Connects and removes the subscribers of the topics that a hub serves.
 
-For each subscriber of a topic, one call at a time connects it or removes its subscription, in the
-order of arrival. So nobody is connected whose subscription is gone. Each write of a subscription
-holds only while the hub owns the topic; if the store refuses it for that, the topic is lost.
+For each subscriber of a topic, one call at a time connects it or removes its subscription, in order
+of arrival. So no subscriber is connected without a subscription. Each write of a subscription takes
+effect only while the hub owns the topic. If the store refuses the write for that reason, the topic
+is lost.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ class Subscribing:
 
     Args:
         topics: the topics that the hub serves.
-        subscriptions: what is stored of the subscriptions.
+        subscriptions: the manager of the stored subscriptions.
         marks: the consume marks.
-        window: the most messages that are delivered to a subscriber and not consumed, unless its
-            preferences say otherwise.
+        window: the limit of delivered, unconsumed messages of a subscriber, unless its preferences
+            set another one.
         lose: loses a topic that has another owner, and returns the error for the caller.
     """
 
@@ -66,29 +67,29 @@ class Subscribing:
         preferences: SubscriptionPreferences | None,
         attempt: Attempt | None,
     ) -> Subscription:
-        """Connect a subscriber. Another connection that it has ends.
+        """Connect a subscriber. Its previous connection ends.
 
         Raises:
-            SubscriberReplacedError: a later attempt has connected the subscriber already.
-            SubscriptionStateExistsError: the mode is ``"create"``, and it is there.
-            NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
-            TopicLostError: the hub does not own the topic any more.
+            SubscriberReplacedError: a later attempt has already connected the subscriber.
+            SubscriptionStateExistsError: the mode is ``"create"``, and the subscription exists.
+            NoSubscriptionStateError: the mode is ``"attach"``, and there is no subscription.
+            TopicLostError: the hub no longer owns the topic.
             MetadataStoreError: a request has failed.
         """
         key = _key(topic.claim.topic, subscriber)
         self._key_locks.lock(key)
         try:
             return self._connect(topic, subscriber, mode, preferences, attempt)
-        except TransactionRefusedError as error:  # The epoch is not ours any more.
+        except TransactionRefusedError as error:  # The epoch has ended.
             raise self._lose(topic) from error
         finally:
             self._key_locks.unlock(key)
 
     def remove(self, topic: OwnedTopic, subscriber: str | bytes) -> bool:
-        """Remove a subscription, and end its connection; return whether it was there.
+        """Remove a subscription, and end its connection; return whether it existed.
 
         Raises:
-            TopicLostError: the hub does not own the topic any more.
+            TopicLostError: the hub no longer owns the topic.
             MetadataStoreError: a request has failed.
         """
         name, who = topic.claim.topic, name_text(subscriber)
@@ -116,7 +117,7 @@ class Subscribing:
         preferences: SubscriptionPreferences | None,
         attempt: Attempt | None,
     ) -> Subscription:
-        """Connect a subscriber. The caller has locked it, so that nobody removes it meanwhile."""
+        """Connect a subscriber. The caller has locked it, so no other call removes it meanwhile."""
         data = self._subscribed(topic, subscriber, mode, preferences)
         position = 0 if data.state is None else data.state.mark.local
         window = self._window
@@ -142,10 +143,10 @@ class Subscribing:
         mode: SubscribeMode,
         preferences: SubscriptionPreferences | None,
     ) -> SubscriptionData:
-        """Create a subscription, or read it, as the mode says; return what is stored."""
+        """Create or read a subscription, depending on the mode; return its stored data."""
         subscriptions = self._subscriptions
         name, beside = topic.claim.topic, (topic.claim.check,)
-        with suppress(MetadataStoreError):  # Without it, more is delivered again.
+        with suppress(MetadataStoreError):  # Without it, more is redelivered.
             self._marks.flush(name, subscriber)
         while True:
             if mode != "attach":

@@ -21,7 +21,7 @@ from .states import States
 
 __all__ = ["Written", "execute", "execute_all"]
 
-#: The version of a record that was put; ``None`` for one that was removed.
+#: The version of a record after a put; ``None`` after a removal.
 Written: TypeAlias = Version | None
 
 
@@ -29,8 +29,8 @@ def execute(store: MetadataStore, states: States, write: Write) -> Written:
     """Execute a write.
 
     Raises:
-        BadVersionError: somebody else has changed the row.
-        TransactionRefusedError: an operation beside it was refused.
+        BadVersionError: another client has changed the row.
+        TransactionRefusedError: an operation in ``beside`` was refused.
     """
     op, several = write.op, write.guard is not None or bool(write.row.beside)
     try:
@@ -73,7 +73,7 @@ def _written(states: States, write: Write, stat: Stat | None) -> Written:
 
 
 def _refusal(states: States, write: Write, error: MetadataStoreError) -> MetadataStoreError:
-    """Return the error of a write for that of its operation, or of its transaction."""
+    """Translate the error of an operation or transaction into the error of the write."""
     if isinstance(error, TransactionRefusedError):
         if error.index < len(write.row.beside):
             return error

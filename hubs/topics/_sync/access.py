@@ -24,15 +24,15 @@ _Value: TypeAlias = tuple[bytes, Rule | ValueDecodeError]
 class AccessRules:
     """The access rules of a region, per prefix of topics. Close them, or use a context manager.
 
-    The rule with the longest prefix of a topic decides about it alone: whom it does not list, it
-    denies. A topic that no rule covers is open to everybody, so a region without rules is open. A
-    rule for the empty prefix covers all topics.
+    Only the rule with the longest matching prefix applies to a topic. It denies everyone it does
+    not list. A topic without a matching rule is open to everyone, so a region without rules is
+    open. A rule for the empty prefix covers all topics.
 
-    One watch keeps the rules current, from the first use on, so a check makes no request. In an
-    outage, the rules of before hold: whoever serves topics must stop when its session may have
-    ended. A change by another client is seen soon after it, not at once.
+    From the first use on, one watch keeps the rules current, so a check sends no request. During an
+        outage, the last known rules apply: a hub must stop serving topics when its session may have
+        ended. A change by another client takes effect here shortly after it, not at once.
 
-    Prefixes are any text or bytes. A text stands for its bytes in UTF-8.
+    A prefix is any text or bytes. Text is encoded as UTF-8.
 
     Args:
         store: the store, with ``"watches"`` and ``"ephemerals"``.
@@ -49,10 +49,10 @@ class AccessRules:
         self._view: View[_Value, Rules] = View(store, self.path, self._decoded, self._shown)
 
     def set_rule(self, prefix: str | bytes, rule: Rule) -> None:
-        """Set the rule of a prefix, whatever rule it had.
+        """Set the rule of a prefix, and replace its old rule, if any.
 
         Raises:
-            IllegalOperationError: an argument is no prefix, or no rule.
+            IllegalOperationError: the prefix or the rule is invalid.
             MetadataStoreError: the put has failed; see its ``outcome``.
         """
         if not isinstance(rule, Rule):
@@ -65,7 +65,7 @@ class AccessRules:
         """Remove the rule of a prefix.
 
         Raises:
-            NotFoundError: it has none.
+            NotFoundError: the prefix has no rule.
             MetadataStoreError: the delete has failed; see its ``outcome``.
         """
         path = self._path(prefix)
@@ -79,8 +79,8 @@ class AccessRules:
     def rules(self, timeout: float | None = None) -> dict[str, Rule]:
         """Return the rules by prefix, sorted.
 
-        To change a rule, use ``dataclasses.replace`` on it: then it keeps what this program does
-        not know of it.
+        To change a rule, use ``dataclasses.replace`` on it, so that it keeps the members that this
+        program does not know.
 
         Raises:
             ValueDecodeError: a rule is damaged. Set it or remove it.
@@ -96,19 +96,19 @@ class AccessRules:
     def check(
         self, action: Action, who: str, topic: str | bytes, timeout: float | None = None
     ) -> None:
-        """Return if somebody may do something with a topic. Only the first call makes requests.
+        """Return if a client may do something with a topic. Only the first call sends requests.
 
         Args:
             action: ``"create"``, ``"subscribe"`` or ``"publish"``.
-            who: the name of the client, whom somebody has authenticated.
+            who: the name of the client, which must already be authenticated.
             topic: the topic.
             timeout: seconds that the first call waits for the rules; the store's
                 ``operation_timeout`` by default.
 
         Raises:
-            AccessDeniedError: it is not allowed, or the rule that decides is damaged.
-            OperationTimeoutError: the rules were not there in that time.
-            IllegalOperationError: this is no topic, or no client.
+            AccessDeniedError: it is not allowed, or the deciding rule is damaged.
+            OperationTimeoutError: the rules did not arrive in that time.
+            IllegalOperationError: the topic or the client is invalid.
             StoreClosedError: the rules or the store are closed.
             MetadataStoreError: the store has refused the watch or a read.
         """

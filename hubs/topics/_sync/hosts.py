@@ -1,8 +1,8 @@
 # Made from async_hosts.py by `python tools/faces.py`: change that file, and run this command.
-"""The hubs of a region: which are alive, what load they bear, and which may get topics.
+"""The hubs of a region: whether they are alive, their load, and whether they may get topics.
 
-A hub has two values. ``hosts/ADDRESS`` says that it belongs to the region, and stays. Below it,
-``alive`` is there while the hub's session lives, and has its load.
+A hub has two values. ``hosts/ADDRESS`` records that it belongs to the region, and is permanent.
+Below it, ``alive`` exists as long as the hub's session, and has its load.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["Hosts", "Registration"]
 
 
 class _Alive(NamedTuple):
-    """What the value of a hub that is alive says."""
+    """The decoded value of a live hub."""
 
     info: HubInfo
     load: HubLoad
@@ -47,7 +47,7 @@ class _Alive(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """The hubs that are alive, and the memberships of all, by address."""
+    """The live hubs, and the memberships of all hubs, by address."""
 
     hubs: Mapping[str, Hub]
     memberships: Mapping[str, HubMembership]
@@ -55,14 +55,14 @@ class _Shown(NamedTuple):
 
 _Value: TypeAlias = _Alive | HubMembership
 
-# What a membership that is missing or damaged says.
+# Stands for a missing or damaged membership.
 _DAMAGED: Final = HubMembership(eligible=False)
 
 
 class Registration:
     """A hub of this process, from ``Hosts.register`` to ``leave``; also a context manager.
 
-    After a lost session, it registers again by itself, with a new incarnation.
+    After a lost session, it registers again automatically, with a new incarnation.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Registration:
 
     @property
     def info(self) -> HubInfo:
-        """Its address, and its present or, after a lost session, its last incarnation."""
+        """Its address and its current incarnation, or the last one after a lost session."""
         info, incarnation = self._info, self._membership.incarnation
         if info.incarnation != incarnation:
             self._info = info = HubInfo(self._address, incarnation)
@@ -86,48 +86,47 @@ class Registration:
 
     @property
     def eligible(self) -> bool:
-        """Whether it may get topics, as the newest view says. No request is made.
+        """Whether it may get topics, according to the newest view. Sends no request.
 
-        A hub that somebody has forgotten while it was away is not, until it is registered anew.
+        A hub that was forgotten while it was disconnected may not, until it is registered again.
         """
         return self._view.latest().memberships.get(self._address, _DAMAGED).eligible
 
     @property
     def draining(self) -> bool:
-        """Whether it is to give its topics to others, as the newest view says."""
+        """Whether it must hand its topics to others, according to the newest view."""
         return self._view.latest().memberships.get(self._address, _DAMAGED).draining
 
     @property
     def lost(self) -> Signal:
-        """An event that is set when the present incarnation has ended.
+        """An event that is set when the current incarnation has ended.
 
-        Once the hub is registered again, this is a new event.
+        When the hub registers again, it gets a new event.
         """
         return self._membership.lost
 
     def held_until(self) -> float:
         """Return the time before which this incarnation cannot have ended.
 
-        It is a value of ``time.monotonic()``: ``math.inf`` on stores without a server, and
-        ``-math.inf`` if the hub is not registered now.
+        The time is a value of ``time.monotonic()``: ``math.inf`` on stores without a server, and
+        ``-math.inf`` if the hub is not registered.
         """
         return self._membership.held_until()
 
     def update(self, load: HubLoad) -> None:
-        """Report the load. After a lost session, it is reported when the hub is registered again.
+        """Report the load. After a lost session, it is reported when the hub registers again.
 
         Raises:
-            IllegalOperationError: this is no load.
+            IllegalOperationError: the load is invalid.
             LockLostError: the hub has left.
             MetadataStoreError: the write has failed; see its ``outcome``.
         """
         self._membership.update(_check_load(load).encoded())
 
     def leave(self) -> None:
-        """Be alive no more. The membership stays. Leaving twice does no harm.
+        """End the registration. The membership stays. Leaving twice is harmless.
 
-        If no server answers, this happens in the background, at the latest by the end of the
-        session.
+        If no server answers, this happens in the background, or with the end of the session.
         """
         self._membership.leave()
 
@@ -144,8 +143,8 @@ class Registration:
 class Hosts:
     """The hubs of a region. Close it, or use it as a context manager; the store stays open.
 
-    One watch keeps a view of them current, from the first use on. In an outage, the view is that of
-    before. Addresses are any text that is not empty.
+    From the first use on, one watch keeps a view of them current. During an outage, the view shows
+    the last known state. An address is any non-empty text.
 
     Args:
         store: the store, with ``"ephemerals"``, ``"transactions"`` and ``"watches"``.
@@ -166,8 +165,8 @@ class Hosts:
         self._lock = threading.Lock()  # guards the following fields
         self._registrations: list[Registration] = []
         self._closed = False
-        # By address, an incarnation that has ended. Thousands of topics may have had one owner, and
-        # an end is for ever, so it is read once. Any thread may set it.
+        # By address, an incarnation that has ended. Thousands of topics may have had the same
+        # owner, and an end is final, so it is read once. Any thread may set it.
         self._ended: dict[str, int] = {}
 
     def register(
@@ -175,29 +174,29 @@ class Hosts:
     ) -> Registration:
         """Register a hub of this process: it is alive until it leaves, or its session ends.
 
-        Its membership is written if it is missing, as eligible. If a hub with that address is
-        alive, such as this one before its restart, the call waits for its end.
+        A missing membership is written as eligible. If a hub with that address is alive, for
+        example this hub's previous process, the call waits for its end.
 
         Args:
-            address: where it serves, such as ``"hub-1:4080"``.
+            address: its network address, such as ``"hub-1:4080"``.
             load: its load; that of an idle hub by default.
-            timeout: seconds to wait; for ever by default.
+            timeout: seconds to wait; unlimited by default.
 
         Raises:
-            LockBusyError: a hub with that address was alive until the end of ``timeout``.
-            IllegalOperationError: this is no address, or no load.
+            LockBusyError: a hub with that address was alive for the whole ``timeout``.
+            IllegalOperationError: the address or the load is invalid.
             StoreClosedError: the hosts or the store are closed.
-            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+            MetadataStoreError: a request has failed permanently, or for the whole ``timeout``.
         """
         deadline = Deadline(timeout)
         self._view.check_open()
         data = _check_load(HubLoad() if load is None else load).encoded()
         membership = self._group.join(_part(address), data, deadline.left())
         try:
-            # In this order: nobody can forget a hub that is alive.
+            # In this order: a live hub cannot be forgotten.
             path = self._path(address)
             record = HubMembership().encoded()
-            with suppress(BadVersionError):  # It is there.
+            with suppress(BadVersionError):  # It exists.
                 self._store.put(path, record, ABSENT, timeout=deadline.for_request()).result()
             self._view.get(deadline.for_request())
             self._view.refresh(path, membership.path)
@@ -213,17 +212,17 @@ class Hosts:
         return registration
 
     def hubs(self, timeout: float | None = None) -> dict[str, Hub]:
-        """Return the hubs that are alive, by address. Only the first call makes requests.
+        """Return the live hubs by address. Only the first call sends requests.
 
-        A load that cannot be decoded is that of an idle hub. A hub whose membership is missing, or
-        cannot be decoded, is not eligible.
+        A load that cannot be decoded counts as the load of an idle hub. A hub whose membership is
+        missing or cannot be decoded is not eligible.
 
         Args:
             timeout: seconds that the first call waits for the view; the store's
                 ``operation_timeout`` by default.
 
         Raises:
-            OperationTimeoutError: the view was not there in that time.
+            OperationTimeoutError: the view was not complete in that time.
             StoreClosedError: the hosts or the store are closed.
             MetadataStoreError: the store has refused the watch or a read.
         """
@@ -232,14 +231,15 @@ class Hosts:
     def memberships(self, timeout: float | None = None) -> dict[str, HubMembership]:
         """Return the memberships of all hubs of the region, alive or not, by address.
 
-        One that cannot be decoded is not eligible. The errors are those of :meth:`hubs`.
+        A hub whose membership cannot be decoded is not eligible. The errors are those of
+        :meth:`hubs`.
         """
         return dict(self._view.get(timeout).memberships)
 
     def is_alive(self, info: HubInfo) -> bool:
         """Read from the store whether this incarnation of a hub is alive.
 
-        Once it is not, it never is again, and no further request is made for it.
+        An incarnation that has ended never returns, and no further request is sent for it.
 
         Raises:
             MetadataStoreError: the read has failed.
@@ -248,7 +248,7 @@ class Hosts:
         part = _part(info.address)
         if self._lags and self._ended.get(info.address) != info.incarnation:
             self._store.sync()
-        if self._ended.get(info.address) == info.incarnation:  # Somebody has read it meanwhile.
+        if self._ended.get(info.address) == info.incarnation:  # It was read meanwhile.
             return False
         found = self._store.get(member_path(self.path, part, LEAF)).result()
         alive = (
@@ -260,26 +260,26 @@ class Hosts:
         return alive
 
     def set_draining(self, address: str, draining: bool) -> None:
-        """Say whether a hub is to give its topics to others.
+        """Set whether a hub must hand its topics to others.
 
         Raises:
-            NotFoundError: no such hub belongs to the region.
+            NotFoundError: the region has no such hub.
             ValueDecodeError: its membership cannot be decoded; nothing is changed. Forget the hub
-                when it is not alive, and register it again.
+                while it is not alive, and register it again.
             MetadataStoreError: a request has failed; see its ``outcome``.
         """
         self._change(address, draining=draining)
 
     def set_eligible(self, address: str, eligible: bool) -> None:
-        """Say whether a hub may get topics. The errors are those of :meth:`set_draining`."""
+        """Set whether a hub may get topics. The errors are those of :meth:`set_draining`."""
         self._change(address, eligible=eligible)
 
     def forget(self, address: str) -> None:
         """Remove a hub from the region.
 
         Raises:
-            HubsRegisteredError: it is alive. Nothing is removed.
-            NotFoundError: no such hub belongs to the region.
+            HubsRegisteredError: the hub is alive. Nothing is removed.
+            NotFoundError: the region has no such hub.
             MetadataStoreError: a request has failed; see its ``outcome``.
         """
         self._view.check_open()
@@ -297,7 +297,7 @@ class Hosts:
         self._view.refresh(path)
 
     def close(self) -> None:
-        """End the view, and leave with all hubs that were registered here."""
+        """End the view, and leave with all hubs registered here."""
         with self._lock:
             self._closed = True
             registrations, self._registrations = self._registrations, []
@@ -322,7 +322,7 @@ class Hosts:
         return NotFoundError(f"no hub {address!r} belongs to {self.path}", path=path)
 
     def _change(self, address: str, **flags: Any) -> None:
-        """Change the membership of a hub, and keep what this program does not know of it."""
+        """Change the membership of a hub, and keep the members that this program does not know."""
         self._view.check_open()
         path = self._path(address)
         while True:
@@ -337,7 +337,7 @@ class Hosts:
                 self._store.put(
                     path, changed.encoded(), found.stat.version, expected_revision=revision
                 ).result()
-            except BadVersionError:  # Somebody else was quicker.
+            except BadVersionError:  # Another client was faster.
                 continue
             self._view.refresh(path)
             return
@@ -355,7 +355,7 @@ class Hosts:
         card = decode(part, found.value, found.stat)
         try:
             info = HubInfo(address, card.member.incarnation)
-        except IllegalOperationError:  # It is no address.
+        except IllegalOperationError:  # It is not an address.
             return None
         try:
             load = HubLoad.decoded(card.member.data, path)
@@ -379,7 +379,7 @@ class Hosts:
 
 
 def _part(address: str) -> str:
-    """Return an address as a part of a path."""
+    """Return an address as a path component."""
     return escaped(HubInfo(address, 0).address)
 
 

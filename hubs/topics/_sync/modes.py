@@ -1,5 +1,5 @@
 # Made from async_modes.py by `python tools/faces.py`: change that file, and run this command.
-"""How the owners of a region's topics are kept, and the record that says so.
+"""The mode in which a region stores the owners of its topics, and its record.
 
 The record at ``REGION/ownership`` is a JSON object (see ``hubs.formats``)::
 
@@ -31,20 +31,20 @@ def open_ownership(
     hosts: Hosts,
     mode: OwnershipMode | None = None,
 ) -> Ownership:
-    """Return what keeps the owners of the topics of a region.
+    """Return the ownership of a region's topics, in the mode of the region.
 
-    The first hub of a region writes the mode to ``REGION/ownership``. All others must have the
-    same: a topic would have an owner in each mode otherwise.
+    The first hub of a region writes the mode to ``REGION/ownership``. All others must use the same
+    mode. Otherwise, a topic would have an owner in each mode.
 
     Args:
         store: the store.
         managers: the managers of the region.
         hosts: the hubs of the region.
-        mode: the mode; ``None`` for that of the region, or ``"ephemeral"`` if it has none yet, in
-            which case nothing is written.
+        mode: the mode; ``None`` for the mode of the region, or ``"ephemeral"`` if it has none yet,
+            in which case nothing is written.
 
     Raises:
-        LayoutError: the region has the other mode, or one that this program does not know.
+        LayoutError: the region has the other mode, or a mode that this program does not know.
         MetadataStoreError: a request has failed.
     """
     region = managers.path
@@ -60,7 +60,7 @@ def _mode(store: MetadataStore, path: str, wanted: OwnershipMode | None) -> Owne
             return "ephemeral"
         try:
             store.put(path, dumped({"mode": wanted}), ABSENT).result()
-        except BadVersionError:  # Somebody else was quicker.
+        except BadVersionError:  # Another client was faster.
             store.sync()
         else:
             return wanted

@@ -140,7 +140,7 @@ def test_the_same_seed_gives_the_same_operations() -> None:
 
 
 class Forgetful(PassingBackend):
-    """A back end that acknowledges every so many puts without executing them."""
+    """A back end that acknowledges some puts, at a fixed interval, without executing them."""
 
     every = 1
     seen = 0
@@ -251,7 +251,7 @@ def test_processes_share_the_load(fresh_url: Callable[[str], str]) -> None:
 
 
 def test_a_failure_in_one_process_ends_all(fresh_url: Callable[[str], str]) -> None:
-    """What one of them raises is raised here, and the others stop waiting for it."""
+    """The error of one of them is raised here, and the others stop waiting for it."""
     url = fresh_url("etcd")
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -263,7 +263,7 @@ def test_a_failure_in_one_process_ends_all(fresh_url: Callable[[str], str]) -> N
 
 
 def test_a_rate_that_is_too_high_is_not_reached(kept: str) -> None:
-    """What was due and not started is counted, and latencies count from when it was due."""
+    """Operations due and not started are counted, and latencies count from when it was due."""
     part = measured(job(kept, pace=dataclasses.replace(SHORT, rate=10_000_000.0)))
     assert part.not_started > 0
     found = merged([part], 0, 10_000_000.0)

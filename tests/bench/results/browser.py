@@ -85,7 +85,7 @@ class Tab:
         return message
 
     def open(self, file: Path, width: int, *, dark: bool = False) -> None:
-        """Load a file anew at a width in pixels, and wait until it is there."""
+        """Load a file again at a width in pixels, and wait until it is loaded."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,

@@ -1,4 +1,4 @@
-"""Leaves out what needs a browser where there is none.
+"""Leaves out the tests of a browser where there is none.
 
 No test is skipped (see ``tests/conftest.py``), and Chromium is no requirement of this project. So
 tests with the mark ``browser`` are deselected where no Chromium is found, and the summary of the

@@ -11,7 +11,7 @@ from typing import Any
 from hdrh.histogram import HdrHistogram
 
 from batchkeeper import BatchingConfig
-from batchkeeper.bench.results.records import (
+from batchkeeper.bench.results.runs import (
     Latencies,
     Measured,
     Moment,

@@ -9,7 +9,7 @@ import pytest
 
 from batchkeeper import BatchingConfig
 from batchkeeper.bench.results.advice import Advice, advise, changes, line_to_paste, summary
-from batchkeeper.bench.results.records import Run
+from batchkeeper.bench.results.runs import Run
 
 from .made import measured, noisy, open_loop, run, variant
 
@@ -32,7 +32,7 @@ def test_the_line_has_only_what_differs() -> None:
 
 
 def test_a_faster_setting_is_advised() -> None:
-    """Beyond doubt faster than the default: its name, ratio, line, and those that are as fast."""
+    """Beyond doubt faster than the default: its name, ratio, line, and equally fast ones."""
     rates = {"single": 3e3, "default": 1e4, "max_ops=16, max_delay=1ms": 1.5e4}
     rates |= {"max_ops=64": 1.49e4, "max_ops=4": 5e3}
     advice = advise(noisy(rates, 5, 0.02))
@@ -194,7 +194,7 @@ def test_a_budget_that_nothing_keeps() -> None:
 
 
 def test_a_rate_that_nothing_reaches() -> None:
-    """What was reached is said, and no latency of a backlog is called kept."""
+    """The advice names the rate that was reached, and calls no latency of a backlog kept."""
     found = open_loop(1e6, 9.0, variant("default", [1e3] * 5), variant("max_ops=2", [2e3] * 5))
     assert advise(found).line is None
     assert "No setting reaches 1,000,000 operations per second" in text(advise(found))

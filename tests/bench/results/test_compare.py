@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from batchkeeper.bench.results.compare import Comparison, compare, print_comparison
-from batchkeeper.bench.results.records import Run
+from batchkeeper.bench.results.runs import Run
 
 from .made import noisy, open_loop, run, variant
 
@@ -146,7 +146,7 @@ def test_what_differs_is_named() -> None:
 
 
 def test_variants_of_one_run_only_are_named() -> None:
-    """What cannot be compared is said: other names, and what broke off."""
+    """The comparison names what it cannot compare: other names, and broken runs."""
     a = run(variant("default", [1e4] * 3), variant("max_ops=2", [1e4] * 3))
     b = run(variant("default", [1e4] * 3), variant("max_ops=4", [1e4] * 3), broken="no server")
     notes = " ".join(compare(a, b).notes)

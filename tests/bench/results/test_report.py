@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from batchkeeper.bench.results.records import Latencies, Run
 from batchkeeper.bench.results.report import check_extra, write_report
-from batchkeeper.bench.results.report.data import curve, front, looks
+from batchkeeper.bench.results.report.data import curve, front, styles
 from batchkeeper.bench.results.report.svg import COLOURS
+from batchkeeper.bench.results.runs import Latencies, Run
 from batchkeeper.ops.errors import InvalidSettingError, UnsupportedError
 
 from . import browser
@@ -56,7 +56,7 @@ class Page(HTMLParser):
 
 
 def whole() -> Run:
-    """A run with everything that a report can show, and with names that are no HTML."""
+    """A run with everything that a report can show, and with names that need escaping in HTML."""
     rates = {"single": 3e3, "default": 1e4, "max_ops=16, max_delay=1ms": 1.6e4}
     found = noisy({**rates, "etcd3 <b>&": 1e3}, 3, 0.01)
     for each in found.variants[:3]:
@@ -155,12 +155,12 @@ def test_colours_can_be_seen_on_both_pages() -> None:
 def test_looks_differ_by_more_than_colour() -> None:
     """Each variant that matters has a colour, a sign and a dash of its own."""
     rates = {f"max_ops={n}": 1e3 * n for n in range(1, 20)}
-    found = looks(noisy({"single": 5e2, "default": 9e3, **rates, "etcd3": 10.0}, 3))
+    found = styles(noisy({"single": 5e2, "default": 9e3, **rates, "etcd3": 10.0}, 3))
     assert list(found)[:2] == ["default", "single"]
     assert "etcd3" in found
     assert len(found) <= 7
     for kind in ("colour", "marker", "dash"):
-        assert len({getattr(look, kind) for look in found.values()}) == len(found)
+        assert len({getattr(style_of, kind) for style_of in found.values()}) == len(found)
 
 
 def test_the_front_has_what_nothing_beats() -> None:
@@ -194,7 +194,7 @@ def test_curves_have_all_rounds_and_end_at_the_last_operation() -> None:
     ids=["empty", "no rounds", "no operations", "one round of a peer, broken"],
 )
 def test_a_run_with_little_has_a_report(found: Run, tmp_path: Path) -> None:
-    """What there is is shown, and the reason why nothing is advised."""
+    """The report shows the partial results, and the reason why there is no advice."""
     write_report(found, tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text())
     assert "Nothing is advised" in page.text
@@ -253,7 +253,7 @@ SIZES = """
 })
 """
 
-# Texts of pictures that are seen and reach out of their picture.
+# Visible texts that reach out of their picture.
 OUTSIDE = """
 [...document.querySelectorAll("svg text")].filter(text => {
   const box = text.getBoundingClientRect(), svg = text.closest("svg").getBoundingClientRect();

@@ -9,7 +9,7 @@ import re
 import pytest
 from rich.console import Console
 
-from batchkeeper.bench.results.records import Run
+from batchkeeper.bench.results.runs import Run
 from batchkeeper.bench.results.tables import as_csv, print_run
 
 from .made import measured, noisy, open_loop, run, variant
@@ -53,7 +53,7 @@ def test_every_figure_is_whole_at_every_width(names: int, width: int, *, termina
     for name in ("single", "default", "etcd3 with"):
         assert re.search(rf"^ ?{name}\b", text, re.MULTILINE), name
     joined = "".join(text.split())
-    # A long name is spread over the lines of its cell, in pieces that are in order.
+    # A long name is spread over the lines of its cell, in order.
     at = 0
     for piece in LONG.split(", ")[:names]:
         at = joined.find(piece[:12], at)
@@ -87,7 +87,7 @@ def test_the_confidence_is_told() -> None:
 
 
 def test_conditions_load_peers_and_counts_are_shown() -> None:
-    """What was measured, where, and what else was counted."""
+    """The measurement, its place, and the other counts."""
     found = run(
         variant("single", [1e3] * 3),
         variant("default", [1e4] * 3, fall_backs=5, conflicts=7, errors={"QueueFullError": 2}),

@@ -69,13 +69,13 @@ def memory(quick: MetaStore) -> LedgerTable:
 
 
 class Told(list[tuple[int, bytes | None]]):
-    """A callback that notes what it is told, without versions."""
+    """A callback that notes its calls, without versions."""
 
     def __call__(self, ledger_id: int, found: LedgerMetadata | None) -> None:
         self.append((ledger_id, None if found is None else found.metadata))
 
     def wait(self, *expected: tuple[int, bytes | None]) -> None:
-        """Wait until this was told; it must be all."""
+        """Wait for these calls; there must be no others."""
         until(lambda: len(self) >= len(expected), f"waited for {expected}, but found {self}")
         assert self == [*expected]
 
@@ -154,7 +154,7 @@ def test_a_name_that_is_none_is_refused(quick: MetaStore) -> None:
 
 
 def test_a_ledger_without_metadata(tables: MetaStore, ledgers: LedgerTable) -> None:
-    """What somebody else has put under the key of a ledger is a clear error."""
+    """A foreign value under the key of a ledger is a clear error."""
     tables.create_table("ledgers").put(f"{5:019}", {"other": b""}, NEW)
     with pytest.raises(bk.ValueDecodeError, match="ledger 5"):
         ledgers.read(5)
@@ -263,7 +263,7 @@ def test_the_last_ids(store: bk.MetadataStore, ledgers: LedgerTable) -> None:
 
 
 def test_a_listener_is_told_of_each_state(ledgers: LedgerTable) -> None:
-    """What is there at first, and after each change, with its version; also after a removal."""
+    """The first state, and the state after each change, with its version; also after a removal."""
     told: list[Any] = []
     with ledgers.add_listener(5, lambda *args: told.append(args)):
         until(lambda: len(told) == 1)
@@ -301,7 +301,7 @@ def test_the_last_state_is_never_missed(ledgers: LedgerTable) -> None:
 def test_a_change_before_the_first_call(
     memory: LedgerTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A change while the listener is being added is told after what was read before it."""
+    """A change while the listener is being added is reported after the earlier read."""
     memory.create(5, b"1")
     get = Table.get
 
@@ -401,7 +401,7 @@ def test_a_listener_that_cannot_begin(memory: LedgerTable, faults: FaultInjector
 def test_a_listener_of_a_damaged_ledger(
     tables: MetaStore, ledgers: LedgerTable, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """While it cannot be read, nothing is told; then, what is there."""
+    """While it cannot be read, nothing is reported; afterwards, its state."""
     told = Told()
     table = tables.create_table("ledgers")
     with ledgers.add_listener(5, told):
@@ -414,7 +414,7 @@ def test_a_listener_of_a_damaged_ledger(
 
 @pytest.mark.parametrize("which", ["tables", "store"])
 def test_a_close_ends_all(store_url: str, which: str) -> None:
-    """Listeners are told nothing any more, and all calls raise StoreClosedError."""
+    """Listeners get no more calls, and all methods raise StoreClosedError."""
     with bk.open_store(store_url) as store:
         tables = MetaStore(store)
         ledgers, told = LedgerTable(tables), Told()
@@ -444,7 +444,7 @@ def test_a_close_ends_all(store_url: str, which: str) -> None:
 def test_a_close_during_the_read_of_a_listener(
     quick: MetaStore, memory: LedgerTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it has read is told no more."""
+    """A result that it has read is no longer reported."""
     told = Told()
     get = Table.get
     memory.add_listener(5, told)

@@ -35,7 +35,7 @@ def managers(store: bk.MetadataStore, request: pytest.FixtureRequest) -> Iterato
 
 
 def writes(managers: MetadataManagers, **how: Any) -> dict[str, Callable[[], object]]:
-    """Return each kind of write, on a topic and a subscription that are there."""
+    """Return each kind of write, on an existing topic and subscription."""
     owners, persistence = managers.ownership, managers.persistence
     subscriptions, data = managers.subscriptions, SubscriptionData(SubscriptionPreferences())
     return {

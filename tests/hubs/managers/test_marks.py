@@ -141,7 +141,7 @@ def test_marks_meet_other_writers(subscriptions: SubscriptionDataManager) -> Non
 def test_bad_marks_are_refused(
     store: bk.MetadataStore, subscriptions: SubscriptionDataManager
 ) -> None:
-    """What is no name or mark is refused at once; a damaged subscription is an error of its own."""
+    """An invalid name or mark is refused at once; a damaged subscription is an error of its own."""
     subscribe(subscriptions, "s")
     for bad in (("", "s", at(1)), ("t", b"", at(1)), (5, "s", at(1)), ("t", "s", 1)):
         with pytest.raises(IllegalOperationError):
@@ -360,7 +360,7 @@ def test_a_mark_that_meets_a_new_subscription(quick: SubscriptionDataManager) ->
 def test_a_damaged_subscription_holds_up_no_others(
     memory: bk.MetadataStore, quick: SubscriptionDataManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its error is told, and the marks of all others are stored, also those of later batches."""
+    """Its error is raised, and the marks of all others are stored, even in later batches."""
     monkeypatch.setattr(marks_module, "_PAGE", 3)
     names = [f"s{number}" for number in range(10)]
     subscribe(quick, *names)

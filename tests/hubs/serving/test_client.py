@@ -60,7 +60,7 @@ class Net:
 
 
 def read(reader: Reader, count: int) -> list[bytes]:
-    """Read and consume so many messages, one after the other."""
+    """Read and consume ``count`` messages, one after the other."""
     found: list[Message] = []
     while len(found) < count:
         messages = reader.take(timeout=PATIENCE)
@@ -207,7 +207,7 @@ def test_a_subscriber_that_restarts_goes_on_at_its_mark(hub: Hubs) -> None:
 
 
 def test_a_late_attempt_does_not_replace_a_later_one(hub: Hubs) -> None:
-    """Whoever subscribes anew replaces the connection, but no attempt before it does."""
+    """A new subscribe replaces the connection, but no earlier attempt does."""
     one = hub("hub-1:1")
     late, first, second = (Attempt("reader", number) for number in (1, 2, 3))
     found = one.subscribe("s", "t", attempt=first)

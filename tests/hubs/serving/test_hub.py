@@ -69,7 +69,7 @@ def releases(target: Target) -> bool:
 
 
 def taken(subscription: Subscription, count: int) -> list[bytes]:
-    """Take so many messages."""
+    """Take ``count`` messages."""
     found: list[Message] = []
     while len(found) < count:
         messages = subscription.take(timeout=PATIENCE)
@@ -250,7 +250,7 @@ def test_the_window_bounds_what_is_not_consumed(hub: Hubs) -> None:
 
 
 def test_a_subscription_goes_on_at_its_mark(hub: Hubs) -> None:
-    """What was consumed does not come again; what was not does."""
+    """Consumed messages do not come again; unconsumed ones do."""
     one = hub("hub-1:1")
     subscription = subscribed(one)
     for number in range(5):
@@ -312,7 +312,7 @@ def test_names_may_be_anything(hub: Hubs) -> None:
 
 
 def test_a_released_topic_goes_on_elsewhere(hub: Hubs) -> None:
-    """Marks are stored when the next hub has it; subscribers are told to ask again."""
+    """Marks are stored when the next hub has it; subscribers get an error, and ask again."""
     one, two = hub("hub-1:1", mark_interval=60.0), hub("hub-2:1")
     joined(one, two)
     subscription = subscribed(one)
@@ -464,7 +464,7 @@ def test_a_topic_that_is_released_twice_is_given_up_once(
 
 
 def test_a_listener_that_fails_undoes_the_claim(hub: Hubs) -> None:
-    """The caller gets the error, those who were told before are told again, others may claim."""
+    """The caller gets the error, earlier listeners learn of the loss, others may claim."""
     one, two = hub("hub-1:1"), hub("hub-2:1")
     joined(one, two)
     seen: list[str] = []

@@ -22,7 +22,7 @@ def idle(count: int) -> list[Held]:
 
 
 def test_a_hub_sheds_down_to_the_average() -> None:
-    """At most so many at a time; the average is that of all hubs that take topics."""
+    """The number at a time is limited; the average is over all hubs that take topics."""
     load = HubLoad(30)
     others = hubs(load, HubLoad(24), HubLoad(24))
     assert len(to_shed("h0", load, others, idle(30), SETTINGS)) == 4
@@ -34,7 +34,7 @@ def test_a_hub_sheds_down_to_the_average() -> None:
 
 
 def test_the_load_of_now_counts() -> None:
-    """What the hub itself has reported is older than what it knows."""
+    """The hub's own report is older than its current load."""
     others = hubs(HubLoad(0), HubLoad(10))
     assert len(to_shed("h0", HubLoad(20), others, idle(20), SETTINGS)) == 5
     others = hubs(HubLoad(20), HubLoad(10))
@@ -68,7 +68,7 @@ def test_capacity_counts() -> None:
 
 
 def test_a_new_hub_fills_up_without_ping_pong() -> None:
-    """Hubs shed and choose by reports that are a round old; each topic moves once at most."""
+    """Hubs shed and choose by reports from the previous round; each topic moves at most once."""
     random.seed(7)
     names = [f"h{n}" for n in range(4)]
     owners = {f"t{n}": names[n % 3] for n in range(90)}

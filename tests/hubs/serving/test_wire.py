@@ -664,7 +664,7 @@ def test_one_connection_for_each_address(face: Face, pool: ThreadPoolExecutor) -
     "members", [b"", b', "number": "1"', b', "number": 1', b', "number": 1, "hub": [1, 2]']
 )
 def test_an_answer_that_is_none(face: Face, members: bytes) -> None:
-    """It is an error of the connection, as from a server that is no hub."""
+    """It is an error of the connection, as from a server that is not a hub."""
 
     def answer(request: dict[str, Any]) -> bytes:
         raw = b'{"id": %d%s}' % (request["id"], members)

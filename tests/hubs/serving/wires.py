@@ -88,7 +88,7 @@ class Threads:
         return hub, server
 
     def connections(self, timeout: float = PATIENCE) -> Any:
-        """Connections that are closed at the end."""
+        """Connections, closed at the end."""
         return self.stack.enter_context(hubs.HubConnections(timeout))
 
     def remote(self, address: str, timeout: float = PATIENCE) -> Any:

@@ -36,7 +36,7 @@ NEW, ANY = Version.NEW, Version.ANY
 
 
 def test_a_put_merges(table: Table) -> None:
-    """Fields that are given are set, None removes one, and the others stay."""
+    """Given fields are set, None removes one, and the others stay."""
     first = table.put("k", {"a": b"1", "b": b"\xff\x00"}, NEW)
     assert table.get("k") == ({"a": b"1", "b": b"\xff\x00"}, first)
     second = table.put("k", {"a": None, "c": b"", "é": "日".encode(), "never": None}, first)
@@ -201,7 +201,7 @@ def test_bad_input_is_refused(fresh_url: Callable[[str], str], call: Any) -> Non
 
 
 def test_a_damaged_record_is_named(store: bk.MetadataStore, table: Table) -> None:
-    """What is no record, or one of a later format, is an error with its path."""
+    """A value that is not a record, or has a newer format, is an error with its path."""
     for value in (b"", b"{", b"[]", b'{"v":2,"fields":{}}', b'{"v":1,"fields":{"a":["x","y"]}}'):
         result(store.put("/metastore/tables/t/k", value))
         with pytest.raises(bk.ValueDecodeError) as raised:
@@ -223,7 +223,7 @@ def test_bytes_of_all_kinds_are_kept(table: Table) -> None:
 
 
 def test_closed_tables_refuse_calls(store: bk.MetadataStore) -> None:
-    """Also those that are asked for later. The store stays open."""
+    """Including tables created later. The store stays open."""
     tables = MetaStore(store)
     table = tables.create_table("t")
     tables.close()
@@ -255,7 +255,7 @@ class Lagging:
 def test_a_new_session_that_lags_does_not_bring_versions_back(
     fresh_url: Callable[[str], str],
 ) -> None:
-    """What was read in an earlier session does not vouch for what is read in the next one."""
+    """A read in an earlier session does not vouch for reads in the next one."""
     with bk.open_store(fresh_url("memory")) as store:
         states: Any = ByGeneration(store, "/removals")
         row = Row("/k", "t", "k")

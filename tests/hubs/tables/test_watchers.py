@@ -18,7 +18,7 @@ from .watching import CHANGED, REMOVED, Calls, arm, held_events, settle, tells_r
 NEW, ANY = Version.NEW, Version.ANY
 
 
-# --- what is told
+# --- the calls
 
 
 def test_each_change_is_told(table: Table) -> None:
@@ -37,7 +37,7 @@ def test_each_change_is_told(table: Table) -> None:
 
 
 def test_a_watcher_is_called_once(table: Table) -> None:
-    """The first change is told, and no later one; other keys are not told at all."""
+    """The first change is reported, and no later one; other keys are not reported at all."""
     calls, others = Calls(), Calls()
     arm(table, "k", calls)
     for key in ("j", "kk", "k."):
@@ -63,7 +63,8 @@ def test_each_get_arms_a_watcher_of_its_own(table: Table) -> None:
 
 
 def test_a_key_that_is_replaced_was_removed_first(store: bk.MetadataStore, table: Table) -> None:
-    """Of a removal and a creation, the first is told; without revisions, what is found then."""
+    """Of a removal and a creation, the first is reported; without revisions, the state found
+    then."""
     calls = Calls()
     table.put("k", {}, NEW)
     arm(table, "k", calls)
@@ -100,7 +101,7 @@ def test_the_last_change_is_never_missed(table: Table) -> None:
     assert seen == sorted(set(seen))  # Each call was for a change that was not read before.
 
 
-# --- events that are older than the read, or come during it
+# --- events older than the read, or during it
 
 
 @pytest.mark.parametrize("revisions", [True, False], ids=["revisions", "no-revisions"])
@@ -108,7 +109,7 @@ def test_the_last_change_is_never_missed(table: Table) -> None:
 def test_older_events_are_not_told(
     table: Table, monkeypatch: pytest.MonkeyPatch, there: bool, revisions: bool
 ) -> None:
-    """A change that the read has seen is none, however late its event comes."""
+    """A change that the read has seen is not reported, however late its event comes."""
     calls = Calls()
     with held_events(table, monkeypatch, revisions=revisions) as events:
         table.put("k", {}, NEW)
@@ -155,7 +156,7 @@ def test_events_during_the_read_are_told(
     there: bool,
     revisions: bool,
 ) -> None:
-    """All that come after the read and before its end are kept. The first of them is told.
+    """All events during the read are kept. The first of them is told.
 
     Without revisions, it is the difference between the two reads.
     """
@@ -199,7 +200,7 @@ def test_events_during_the_read_are_told(
 def test_a_key_that_goes_before_the_read(
     store: bk.MetadataStore, table: Table, monkeypatch: pytest.MonkeyPatch, changed: bool
 ) -> None:
-    """A key that comes and goes within the call was missing, and its removal is not told."""
+    """A key that comes and goes within the call was missing, and its removal is not reported."""
     calls = Calls()
     arm(table, "first", print)
     ask = store.revision
@@ -258,7 +259,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_a_gap_is_compared(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where events are missing, all armed keys are read again, and the differences are told."""
+    """Where events are missing, all armed keys are read again, and differences are reported."""
     calls, same = Calls(), Calls()
     for key in ("a", "b", "c", "same"):
         table.put(key, {}, NEW)
@@ -348,7 +349,7 @@ def test_a_slow_watcher_delays_only_its_table(tables: MetaStore) -> None:
 
 
 def test_watchers_are_called_one_after_the_other(table: Table) -> None:
-    """A hundred that are due at once take no hundred threads, and an error stops no other."""
+    """A hundred calls due at once take no hundred threads, and an error stops no other."""
     running, most = 0, 0
     threads: set[int] = set()
     calls = Calls()

@@ -41,7 +41,7 @@ KEYS = ("changed", "removed", "replaced", "created")
 
 
 def prepare(other: MetaStore) -> None:
-    """Put the keys that are to be there."""
+    """Put the keys that must exist."""
     for key in (*KEYS[:3], "same"):
         other.create_table("t").put(key, {"f": b"1"}, NEW)
 
@@ -59,7 +59,7 @@ def change(other: MetaStore) -> None:
 
 
 def check(calls: Calls, *, history: bool) -> None:
-    """Wait for all calls. With the history of the store, each first change is told."""
+    """Wait for all calls. With the history of the store, each first change is reported."""
     until(lambda: len(calls) >= (5 if history else 4))
     assert sorted(calls) == sorted(
         [
@@ -75,7 +75,7 @@ def check(calls: Calls, *, history: bool) -> None:
 def test_a_cut_connection(
     server: LocalServer, other: MetaStore, proxy: Callable[[str], Proxy]
 ) -> None:
-    """What changes while the connection is away is told afterwards; what does not, is not."""
+    """Changes while the connection is away are reported afterwards, and nothing else."""
     prepare(other)
     line = proxy(server.address)
     with (
@@ -100,7 +100,7 @@ def test_a_cut_connection(
 def test_a_lost_session(
     own_zookeeper: Callable[..., ZooKeeperServer], proxy: Callable[[str], Proxy]
 ) -> None:
-    """Armed watchers stay armed when ZooKeeper ends the session, and are told what was missed."""
+    """Armed watchers stay armed when ZooKeeper ends the session, and get the missed changes."""
     server = own_zookeeper()
     line = proxy(server.address)
     with (

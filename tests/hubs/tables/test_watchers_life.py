@@ -170,7 +170,7 @@ def test_a_watch_that_is_refused(faults: FaultInjector, watched: Table) -> None:
 
 
 def test_a_watch_that_fails_for_good(faults: FaultInjector, watched: Table) -> None:
-    """Armed watchers stay armed: with the next watch, they are told what was missed."""
+    """Armed watchers stay armed: with the next watch, they get the missed changes."""
     calls, later = Calls(), Calls()
     arm(watched, "k", calls)
     assert faults.end_watches(bk.AuthenticationError("no more watches for you")) == 1

@@ -40,7 +40,7 @@ def arm(table: Table, key: str, watcher: Any) -> None:
 
 
 def settle(table: Table) -> None:
-    """Wait until all watchers of a table are called that are to be told of earlier changes."""
+    """Wait until all watchers of a table with earlier changes are called."""
     told = Event()
     arm(table, "settle", lambda *_: told.set())
     with suppress(NoKeyError):

@@ -48,7 +48,7 @@ def test_without_rules_everything_is_allowed(store: bk.MetadataStore) -> None:
 
 
 def test_a_rule_lists_principals_per_action(store: bk.MetadataStore) -> None:
-    """Each action has a list of its own; ``"*"`` is everybody; whoever is not listed is denied."""
+    """Each action has its own list; ``"*"`` is everyone; clients not in the list are denied."""
     with AccessRules(store, R) as access:
         access.set_rule("a", Rule(create=("alice", "bob"), subscribe=("*",)))
         found = {
@@ -152,7 +152,7 @@ def test_a_damaged_rule_denies(store: bk.MetadataStore) -> None:
 
 
 def test_foreign_values_are_no_rules(store: bk.MetadataStore) -> None:
-    """What is below no escaped prefix, or at the path itself, is neither a rule nor an error."""
+    """A value below an invalid prefix, or at the path itself, is neither a rule nor an error."""
     for path in ("/access", "/access/!zz", "/access/a/b", "/access/.x", "/access2/a"):
         result(store.put(R + path, b"x"))
     with AccessRules(store, R) as access:
@@ -173,7 +173,7 @@ def test_unknown_members_stay(store: bk.MetadataStore) -> None:
 
 
 def test_arguments(store: bk.MetadataStore) -> None:
-    """What is no rule, action, client or topic is refused."""
+    """An invalid rule, action, client or topic is refused."""
     with AccessRules(store, R) as access:
         for rule in (("*",), None, {}):
             with pytest.raises(IllegalOperationError):

@@ -1,4 +1,4 @@
-"""Choosing a hub: the score, the strategies, and loads that are old."""
+"""Choosing a hub: the score, the strategies, and outdated loads."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_an_address_belongs_to_one_hub(store: bk.MetadataStore, another: Opens) 
 
 
 def test_the_end_of_an_incarnation_is_read_once(store: bk.MetadataStore) -> None:
-    """An end is for ever, and the hub may have had thousands of topics. A new life is read anew."""
+    """An end is final, and the hub may have had thousands of topics. A new life is read again."""
     with Hosts(store, R) as hosts:
         first = hosts.register("hub-1", timeout=PATIENCE)
         first.leave()
@@ -145,7 +145,7 @@ def test_addresses_are_any_text(store: bk.MetadataStore) -> None:
 
 
 def test_the_metadata_is_not_formatted_under_a_hub(store: bk.MetadataStore) -> None:
-    """What ``format_metadata`` takes for a registered hub is what ``register`` makes."""
+    """``format_metadata`` recognizes the hubs that ``register`` creates."""
     with Hosts(store, R) as hosts:
         hub = hosts.register("hub.1", timeout=PATIENCE)
         with pytest.raises(HubsRegisteredError, match=r"hub\.1"):
@@ -158,7 +158,7 @@ def test_the_metadata_is_not_formatted_under_a_hub(store: bk.MetadataStore) -> N
 
 
 def test_memberships_outlive_hubs(store: bk.MetadataStore, another: Opens) -> None:
-    """What an operator has set is in force for later lives of a hub, and known to the hub."""
+    """An operator's settings apply to later lives of a hub, and the hub knows them."""
     second = another()
     with Hosts(store, R) as hosts, Hosts(second, R) as others:
         hub = hosts.register("hub-1", timeout=PATIENCE)
@@ -293,7 +293,7 @@ def test_a_hub_without_a_membership_is_not_eligible(store: bk.MetadataStore) -> 
 
 
 def test_foreign_values_are_no_hubs(store: bk.MetadataStore) -> None:
-    """What lies below the hosts and is neither membership nor alive is left alone."""
+    """Other values below the hosts, neither membership nor alive, are ignored."""
     for path in ("", "/!zz", "/!zz/alive", "/hub-1/other", "/hub-1/alive/x", "/.x", "/!ff/alive"):
         result(store.put(f"{R}/hosts{path}", b"x"))
     # A name that no text of UTF-8 stands for.

@@ -314,7 +314,7 @@ def test_what_is_no_topic_is_refused(one: Side) -> None:
 
 
 def test_a_lost_answer_is_no_lost_claim(fresh_url: Callable[[str], str], mode: str) -> None:
-    """If the outcome of a claim is unknown, the next read tells."""
+    """If the outcome of a claim is unknown, the next read decides."""
     faults = FaultInjector()
     with ExitStack() as stack:
         store = stack.enter_context(bk.open_store(fresh_url("memory"), wrap=faults))

@@ -257,7 +257,7 @@ def test_an_export_that_is_not_as_its_manifest_says_is_not_restored(
         assert told in errors[0]
     with bk.open_store(target) as store:
         assert list(store.scan("/")) == []
-    # What is there is not overwritten by accident.
+    # Existing data is not overwritten by accident.
     code, _, errors = job("export", out, "--store", source)
     assert (code, len(errors)) == (3, 1)
     assert "is not empty; --overwrite replaces an earlier export" in errors[0]

@@ -285,7 +285,7 @@ def test_a_killed_export_is_no_export_and_is_replaced(
 def test_folders_may_have_any_name(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path, name: str
 ) -> None:
-    """A name may contain characters that are patterns in Spark or quoted in a URI."""
+    """A name may contain pattern characters of Spark, and characters quoted in a URI."""
     source, target = fresh_url("etcd"), fresh_url("etcd")
     fill(source, {"/a": b"1"})
     out = tmp_path / name

@@ -34,7 +34,7 @@ def opened(url: str, session_timeout: float = STEADY, **options: Any) -> Iterato
 
 
 class Told:
-    """What a session or a watch has told, in order, beside each other if they share one."""
+    """The events of a session or a watch, in order, beside each other if they share one."""
 
     def __init__(self) -> None:
         self.all: list[Any] = []

@@ -163,7 +163,7 @@ def test_without_sessions_a_batch_is_one_transaction(
 def test_an_ended_session_costs_only_its_own_values(
     backend: EtcdBackend, other: EtcdBackend
 ) -> None:
-    """What was to be created in it is SessionLostError; the rest of the batch takes effect."""
+    """A value to be created in it gets SessionLostError; the rest of the batch takes effect."""
     write(backend, Put("/e", b"", ephemeral=True))
     revoke(backend)
     mine = [Put("/e", b"", ephemeral=True), Put("/s/n-", b"", ephemeral=True, sequential=True)]

@@ -1,4 +1,4 @@
-"""Limits of an etcd that are lower than assumed: they are detected, kept, and harm no outcome."""
+"""Limits of an etcd below the assumed ones: they are detected, kept, and harm no outcome."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_the_limit_of_bytes_is_found_exactly(
     seen = refusals(monkeypatch)
     with opened(server.url) as backend:
         before = backend.limits
-        assert backend.limits is before  # not made anew for each look
+        assert backend.limits is before  # not created for each check
         paths = [f"/{number}" for number in range(100)]
         assert kinds(backend.write([Put(path, bytes(1000)) for path in paths], soon())) == [
             Stat
@@ -198,7 +198,7 @@ def test_an_operation_too_large_by_itself_is_refused_alone(
             expected[7] = expected[13] = ValueTooLargeError
             assert kinds(answers) == expected
             assert answers[7].path == f"/{round_}/large"
-            # What is beyond any etcd's default does not even leave.
+            # A request above any etcd's default is not even sent.
             assert ("16,128" if size < 10**6 else "1.5 MiB") in str(answers[7])
         assert backend.tally.counts()["reconnect"] == 0
 

@@ -379,7 +379,7 @@ def test_the_version_is_asked_for_in_another_way_where_status_is_refused(
 ) -> None:
     """Some etcds report their status only to root; then their version is read over HTTP.
 
-    Where neither tells, batches are flat, and everything works.
+    Where neither works, batches are flat, and everything else works.
     """
     with closing(connect(secured_etcd.url, LIMITED)) as backend:
         version = backend._connection.open(soon()).version

@@ -128,7 +128,7 @@ def test_nothing_is_overdue_at_once() -> None:
 
 
 def test_a_slow_cluster_is_given_more_time_at_once() -> None:
-    """After one slow answer, another one like it is no longer overdue."""
+    """After one slow answer, an equally slow one is no longer overdue."""
     patience = Patience()
     for _ in range(100):
         patience.took(0.010)

@@ -70,7 +70,7 @@ def test_all_pages_are_of_the_first_ones_revision(store: bk.MetadataStore) -> No
 
 
 def test_several_scans_see_one_revision(store: bk.MetadataStore) -> None:
-    """With a revision, parts that are scanned at different times fit together."""
+    """With a revision, parts scanned at different times fit together."""
     old = {f"/t/{number:05d}": b"old" for number in range(3_000)}
     revision = put(store, old)
     ranges = store.split("/t", 4)
@@ -404,7 +404,7 @@ def test_what_is_not_permitted_is_an_error_of_the_login(
 
 
 def test_what_is_newer_than_the_page_is_spared(store: bk.MetadataStore, url: str) -> None:
-    """A key that appears between those that are being removed stays; they go all the same."""
+    """A key that appears between keys under removal stays, and they are removed."""
     revision = put(store, {f"/t/{number}": b"" for number in range(10)})
     put(store, {"/t/4-new": b"new", "/t/7": b"changed"})
     parsed = parse_url(url)

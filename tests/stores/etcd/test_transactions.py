@@ -146,7 +146,7 @@ def test_low_limits_allow_small_transactions(
 
 
 def batch() -> list[Any]:
-    """Return transactions that are applied, and refused ones, of every kind."""
+    """Return applied and refused transactions of every kind."""
     return [
         Transaction([Put("/new", b"n", ABSENT), Put("/a", b"1", 0)]),
         Transaction([Check("/b", 0), Put("/p", b"", ephemeral=True), Delete("/c")]),
@@ -229,7 +229,7 @@ transactions = st.lists(parts, min_size=1, max_size=6, unique_by=lambda part: pa
 
 
 def told(answer: Any) -> Any:
-    """Return an answer without what only one of the stores tells."""
+    """Return an answer without the parts that only one of the stores has."""
     if isinstance(answer, TransactionRefusedError):
         error = answer.error
         return answer.index, type(error), error.path, getattr(error, "actual", None)

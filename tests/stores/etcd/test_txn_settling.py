@@ -218,7 +218,7 @@ def test_what_is_shut_out_after_its_deadline_never_happens(
         assert error is None or type(error) is OperationTimeoutError
         (found,) = backend.read([Get("/there")], soon())
         assert found.stat.version == (1 if error is None else 0)
-        # What is written next stays: nothing comes late and overtakes it.
+        # The next write stays: nothing comes late and overtakes it.
         (last,) = backend.write([Put("/there", b"2")], soon())
         assert backend.read([Get("/there")], soon())[0].stat == last
 
@@ -356,7 +356,7 @@ def test_an_attempt_that_is_refused_says_nothing_of_the_one_before(
 def test_what_is_refused_after_it_was_lost_is_refused_for_good(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
-    """A definite error is returned only for writes that are shut out."""
+    """A definite error is returned only for writes that can no longer apply."""
     with opened(f"{own_etcd().url}{prefix}") as backend:
         seed(backend)
         line = Line(backend, monkeypatch)

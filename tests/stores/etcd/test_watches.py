@@ -90,7 +90,7 @@ def gap(prefix: str) -> WatchEvent:
     return WatchEvent("gap", prefix, None, None)
 
 
-# --- what is told
+# --- the events
 
 
 def test_every_change_is_told_once_in_order(backend: EtcdBackend) -> None:
@@ -140,7 +140,7 @@ def test_a_prefix_in_the_url_bounds_the_watch(server: EtcdServer) -> None:
 
 
 def test_a_watch_begins_when_it_is_in_place(backend: EtcdBackend) -> None:
-    """What was put before is not told, what is put after it is, whichever comes close."""
+    """Earlier puts are not reported, later puts are, however close."""
     for number in range(30):
         told = Told()
         put(backend, f"/{number}/before")
@@ -152,7 +152,7 @@ def test_a_watch_begins_when_it_is_in_place(backend: EtcdBackend) -> None:
 
 
 def test_a_watch_can_begin_in_the_past(backend: EtcdBackend) -> None:
-    """Every change after the given revision is told, first the past, then what follows."""
+    """Every change after the given revision is reported, first the past, then the future."""
     before = put(backend, "/a")
     put(backend, "/a/1", "/a/2")
     put(backend, "/b")
@@ -418,7 +418,7 @@ def test_a_silent_server_delays_a_watch_only_until_its_deadline(server: EtcdServ
 def test_a_cut_connection_loses_and_repeats_nothing(
     server: EtcdServer, other: Other, proxy: Callable[[str], Proxy]
 ) -> None:
-    """What happens while the connection is broken is told afterwards, once and in order."""
+    """Changes while the connection is broken are reported afterwards, once and in order."""
     told, idle = Told(), Told()
     line = proxy(server.address)
     with opened(f"etcd://{line.address}") as backend:
@@ -477,7 +477,7 @@ def test_a_compaction_during_an_outage(
     kept: int,
     noticed: bool,
 ) -> None:
-    """What is no longer there is said by one gap; a compaction of what was told is none.
+    """One gap stands for compacted changes; a compaction of reported changes causes none.
 
     A compaction at the very revision where the watch goes on counts as a gap, because etcd may
     leave out a delete there. Without the look beforehand, etcd says so itself.
@@ -534,7 +534,7 @@ def test_an_idle_watch_does_not_fall_behind_a_compaction(
 
 
 def test_an_etcd_with_other_data_is_a_gap(server: EtcdServer) -> None:
-    """A store that was set up again has nothing of what was missed, and the watch begins anew."""
+    """A store that was set up again has none of the missed changes, and the watch starts over."""
     told, session = Told(), Told()
     with opened(server.url) as backend:
         backend.session.listen(session)
@@ -572,7 +572,7 @@ def test_another_cluster_is_a_gap(own_etcd: Callable[..., EtcdServer]) -> None:
 def test_a_lost_session_is_over_when_watches_are_back(
     server: EtcdServer, other: Other, proxy: Callable[[str], Proxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new session is told of only after every watch is in place again, with its gap."""
+    """A new session is reported only after every watch is in place again, with its gap."""
     told = Told()
     line = proxy(server.address)
     place = threading.Event()

@@ -242,7 +242,7 @@ CALLS = st.lists(st.one_of(WRITES, TRANSACTIONS, st.just("sequential")), min_siz
 
 
 class Side:
-    """One store of the two that are compared."""
+    """One of the two stores under comparison."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend: Any = backend
@@ -259,7 +259,7 @@ class Side:
         if kind == "delete":
             return Delete(path, None if version == ABSENT else version, expected_revision=wanted)
         revision = None if version == ABSENT else wanted
-        return Put(path, b"", version, kind == "ephemeral", expected_revision=revision)
+        return Put(path, b"", version, ephemeral=kind == "ephemeral", expected_revision=revision)
 
     def call(self, described: list[Any]) -> list[Any]:
         """Execute a call, and return its answers without what differs between the stores."""

@@ -311,7 +311,7 @@ def test_a_list_entry_alone_removes_nothing(directory: Path) -> None:
     """Only a value of the listed session is removed, whatever the list says."""
     with closing(opened(directory)) as backend:
         write(backend, Put("/p", b"1"), Put("/e", b"1", ephemeral=True))
-        # What the database of a session that never was would contain.
+        # The content of a database whose session never existed.
         db = backend._database.db
         for path in (b"/p", b"/e", b"/none"):
             db[b"batchkeeper/ephemeral/0123456789abcdef" + path] = b""

@@ -89,7 +89,7 @@ def test_a_close_ends_scans_and_frees_the_directory(backend: Any, directory: Pat
 
 
 def test_readers_scan_beside_each_other(backend: Any, directory: Path) -> None:
-    """Stores that are open with read_only are scanned and split like others."""
+    """Stores opened with read_only are scanned and split like others."""
     paths = many(backend)
     readers = [opened(directory, "?read_only=true") for _ in range(3)]
     ranges = readers[0].scans.split("/", 3, PATIENCE)

@@ -30,7 +30,7 @@ from .test_backend import Watched
 
 
 class Seen:
-    """Watches a prefix of a back end, and keeps what it is told."""
+    """Watches a prefix of a back end, and keeps its events."""
 
     def __init__(self, backend: Any, prefix: str = "/") -> None:
         self.events: list[WatchEvent] = []
@@ -43,7 +43,7 @@ class Seen:
         self.events += events
 
     def wait(self, number: int) -> list[WatchEvent]:
-        """Return the events when there are so many, and no more."""
+        """Return the events when there are exactly ``number``."""
         until(lambda: len(self.events) >= number, f"only {self.events}")
         assert len(self.events) == number
         return self.events
@@ -162,7 +162,7 @@ def test_watches_begin_between_commits(backend: Any) -> None:
 
 
 def test_a_failed_sync_ends_the_watches(backend: Any) -> None:
-    """What may be lost is not reported; the watch fails once, and no new one begins."""
+    """Changes that may be lost are not reported; the watch fails once, and no new one begins."""
     seen = Seen(backend)
     write(backend, Put("/a", b""))
     watched = Watched(backend)
@@ -182,7 +182,7 @@ def test_a_failed_sync_ends_the_watches(backend: Any) -> None:
 def test_a_watch_that_begins_during_a_failing_sync_fails(
     backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused, although the other watches have already been told."""
+    """It is refused, although the other watches already have the event."""
     commits = backend._commits
     begin = commits.watches.watch
 

@@ -370,7 +370,7 @@ def test_a_code_that_nobody_knows_ends_what_it_answers(
 
 
 def cut_at(end: int) -> Callable[[bytes], bytes]:
-    """Keep so many bytes of an answer's body, with the length that goes with them."""
+    """Keep the first bytes of an answer's body, with the matching length."""
     return lambda packet: pack("!i", _BODY - 4 + end) + packet[4 : _BODY + end]
 
 

@@ -206,7 +206,7 @@ def test_a_chroot_that_is_no_path(chroot: str) -> None:
 
 def test_a_login_that_the_server_refuses(own_zookeeper: Callable[..., ZooKeeperServer]) -> None:
     """If the scheme is disabled, the login fails at once, and no thread stays behind."""
-    # ZooKeeper 3.6 cannot switch it off, and refuses whoever has not logged in by SASL.
+    # ZooKeeper 3.6 cannot switch it off, and refuses clients without a SASL login.
     server = own_zookeeper(
         "-Dzookeeper.DigestAuthenticationProvider.enabled=false",
         "-Dzookeeper.authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",

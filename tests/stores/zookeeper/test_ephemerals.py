@@ -175,7 +175,7 @@ def test_a_lost_ephemeral_creation_is_settled(backend: ZooKeeperBackend, line: A
 def test_a_lost_ephemeral_creation_whose_session_ends(
     backend: ZooKeeperBackend, line: Any, zookeeper_server: ZooKeeperServer
 ) -> None:
-    """What is gone with its session, whatever happened, is lost; the rest stays unknown."""
+    """A value that is gone with its session, whatever happened, is lost; the rest stays unknown."""
     write(backend, Put("/a", b""), Put("/x", b""))
     write(backend, Put("/a", b""))
     gone = [

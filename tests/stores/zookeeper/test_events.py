@@ -146,7 +146,7 @@ def test_without_zxids_a_later_deletion_may_still_wait() -> None:
 
 @pytest.mark.parametrize("zxid", [5, -1])
 def test_marks_have_no_events(zxid: int) -> None:
-    """A mark between a value and what was created below it is no event itself."""
+    """A mark between a value and a child created below it causes no event itself."""
     assert all(
         translated((CREATED, mark, zxid), (DELETED, mark, zxid)) == ([], {}) for mark in MARKS
     )
@@ -173,7 +173,7 @@ def test_decoding() -> None:
 
 
 def test_events_are_small() -> None:
-    """What a caller holds is the plain tuple of the public class."""
+    """Callers get plain tuples of the public class."""
     translator = Translator()
     (event,) = translator.translate([NodeEvent(DELETED, "/a", 5, 0)], {}, [])
     assert type(event) is WatchEvent

@@ -38,7 +38,8 @@ from batchkeeper.ops import (
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper import write_ids
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.jute import END, MULTI
+from batchkeeper.stores.zookeeper.jute import END, GET_DATA, MULTI, SYNC, Done, ZNode
+from batchkeeper.stores.zookeeper.multi_settling import Applied, _stamped
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import PATIENCE, soon, until
@@ -250,6 +251,31 @@ def test_what_shut_a_write_out_is_told_from_the_write(backend: ZooKeeperBackend,
 
     assert type(late) is OperationTimeoutError
     assert backend.read([Exists("/late")], soon()) == [False]
+
+
+def test_the_leader_says_whether_a_write_was_applied(
+    backend: ZooKeeperBackend, line: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server that the client is connected to next may not know yet."""
+    seed(backend)
+    exchange, asked = backend._connection.exchange, []
+
+    def exchanged(requests: Any, *args: Any, **more: Any) -> Any:
+        asked.append([opcode for opcode, _ in requests])
+        return exchange(requests, *args, **more)
+
+    monkeypatch.setattr(backend._connection, "exchange", exchanged)
+    (stat,) = lose_the_answer(backend, line, [Put("/there", b"2", 1)])
+    assert stat.version == 2
+    assert [SYNC, GET_DATA] in asked
+
+
+def test_a_node_of_another_client_does_not_stamp_a_multi() -> None:
+    """Without a slot, a multi is followed by a look, before which others may have been."""
+    results = Done([], [])
+    node = ZNode(None, 0, 7, 7, 1000, 1000, 0, 0, 0)
+    assert _stamped(7, results, node) == Applied(7, 1000, results)
+    assert _stamped(6, results, node) == Applied(None, None, results)
 
 
 def test_a_session_that_ends_takes_the_slots_with_it(

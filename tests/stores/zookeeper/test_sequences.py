@@ -35,7 +35,7 @@ def names(answers: Sequence[Any]) -> list[str]:
 
 
 def stored(backend: ZooKeeperBackend, answers: Sequence[Stat]) -> list[Stat]:
-    """Return the stats that are read back at the paths of these."""
+    """Return the stats read back at the paths of these."""
     return [found.stat for found in read(backend, *[Get(stat.path) for stat in answers])]
 
 
@@ -103,7 +103,7 @@ def five(backend: ZooKeeperBackend) -> list[Any]:
     ]
 
 
-#: What other clients do before the answer is settled.
+#: Actions of other clients before the answer is settled.
 AFTERWARDS: dict[str, Callable[[KazooClient], object]] = {
     "nothing": lambda _: None,
     "more": lambda other: [other.create("/q/n-", b"later", sequence=True) for _ in range(3)],

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,9 +29,10 @@ from kazoo.handlers.threading import KazooTimeoutError
 import batchkeeper as bk
 from batchkeeper.ops import Put
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.connection import Moment
 from batchkeeper.stores.zookeeper.exchanges import Trip
 from batchkeeper.stores.zookeeper.jute import SYNC
-from batchkeeper.stores.zookeeper.session import _ROOT, Proofs
+from batchkeeper.stores.zookeeper.session import _ROOT, Proofs, ZooKeeperSession
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...forks import holds_in_a_child
@@ -212,7 +214,7 @@ def test_a_proof_never_claims_more_than_the_leader_grants(seed: int) -> None:
 
 
 def test_a_proof_holds_on_one_connection() -> None:
-    """What was sent over two connections proves nothing; a greeting needs one committed write."""
+    """A request sent over two connections proves nothing; a greeting needs one committed write."""
     proofs = Proofs(10.0)
     proofs.begin(1, 10.0, 100.0)
     assert proofs.prove(Trip(1, 101.0, 101.1), Trip(1, 101.2, 101.3)) == 100.0
@@ -523,3 +525,20 @@ def test_a_session_lives_through_the_death_of_a_leader(cluster: ZooKeeperServer)
         proven(backend)
         assert backend.session.id == session
     assert events == SHORT_OUTAGE * (len(events) // 2)
+
+
+def test_a_shorter_timeout_counts_from_the_last_proof() -> None:
+    """A server that grants the next connection less time ends the session that much earlier."""
+    connection: Any = SimpleNamespace(
+        sessions=1,
+        attach=lambda _: Moment("lost", 0, (0, 0.0, 0.0)),
+        receive_touches=lambda _: None,
+        round_trip=lambda *_: None,
+    )
+    session = ZooKeeperSession(connection, 30.0)
+    session._note(Moment("connected", 1, (7, 30.0, 1000.0)))
+    assert session.valid_until() == 1030.0
+    session._note(Moment("lost", 1, (7, 30.0, 1000.0)))
+    session._note(Moment("connected", 2, (7, 10.0, 2000.0)))
+    assert session.valid_until() == 1010.0
+    session.close()

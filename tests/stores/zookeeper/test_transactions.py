@@ -411,7 +411,7 @@ def test_a_second_look_does_not_hold_up_a_multi_that_was_not_sent(
 def test_an_outage_between_the_multis_of_a_call(
     backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was applied before it keeps its answers, although the second read was not sent."""
+    """Earlier parts keep their answers, although the second read was not sent."""
     write(backend, Put("/a", b"1"), Put("/t", b""))
     monkeypatch.setattr(writes, "_MOST", 1)
     take, calls = WriteIds.take, []

@@ -132,6 +132,17 @@ def test_parents_from_before_the_watch(backend: ZooKeeperBackend, store: bk.Meta
     assert [event.version for event in seen.events] == [1, None, 1, None, 0]
 
 
+def test_parents_of_an_earlier_watch(backend: ZooKeeperBackend, store: bk.MetadataStore) -> None:
+    """What a watch has known says nothing of what has changed since it was closed."""
+    result(store.put("/parent/x", b"1"))
+    Seen(backend, "/").handle.close()
+    result(store.put("/parent", b"1"))
+    seen = Seen(backend, "/")
+    result(store.put("/parent", b"2"))
+    result(store.put("/end", b""))
+    assert seen.await_path("/end") == [("modified", "/parent")]
+
+
 def test_parents_from_after_the_watch(backend: ZooKeeperBackend, store: bk.MetadataStore) -> None:
     """A parent has no event until it has a value, and none when it goes without one."""
     seen = Seen(backend, "/")
@@ -193,7 +204,7 @@ def test_values_that_are_overwritten_at_once(
 
 
 def test_values_of_other_clients(backend: ZooKeeperBackend, other: KazooClient) -> None:
-    """What kazoo creates has empty data, which is a value; null data is none."""
+    """A node that kazoo creates has empty data, which is a value; null data is not a value."""
     seen = Seen(backend, "/")
     other.ensure_path("/a/b")
     other.set("/a", b"1")
@@ -290,7 +301,7 @@ def test_watches_that_overlap(server: ZooKeeperServer) -> None:
 def test_what_changes_while_a_watch_begins(
     backend: ZooKeeperBackend, store: bk.MetadataStore
 ) -> None:
-    """Beside another watch and under load, a new one tells created from modified all the same."""
+    """Even beside another watch and under load, a new one tells created from modified."""
     outer = Seen(backend, "/")
     done = threading.Event()
 
@@ -379,7 +390,7 @@ def test_own_slots_are_left_out(backend: ZooKeeperBackend) -> None:
 
 
 class View:
-    """What a caller knows who reads everything anew at each gap, and follows events otherwise."""
+    """The knowledge of a caller that reads everything at each gap, and follows events otherwise."""
 
     def __init__(self, store: bk.MetadataStore) -> None:
         self.paths: set[str] = set()
@@ -416,7 +427,7 @@ class View:
 def test_nothing_is_missed_without_a_gap(
     server: ZooKeeperServer, proxied: Proxy, fault: str
 ) -> None:
-    """Whoever follows the events and reads anew at gaps knows what is there, after any outages."""
+    """A caller that follows the events and reads at gaps has the right state after any outages."""
     with (
         bk.open_store(server.url) as writer,
         bk.open_store(f"zookeeper://{proxied.address}", session_timeout=4) as store,
@@ -459,7 +470,7 @@ def test_nothing_is_missed_without_a_gap(
 
 
 def test_parents_after_an_outage(server: ZooKeeperServer, proxied: Proxy) -> None:
-    """What has become a parent, a value or nothing during the outage is known after it."""
+    """A node that became a parent, a value or nothing during the outage is known after it."""
     with (
         closing(connected(server.url)) as writer,
         closing(connected(f"zookeeper://{proxied.address}")) as backend,
@@ -730,6 +741,26 @@ def test_a_prefix_that_may_not_be_read(fresh_url: Callable[[str], str]) -> None:
             until(lambda: not intruder.watches._placed)
         put(owner, "/leaf", "/new")
         until(lambda: seen.changes() == [("modified", "/leaf"), ("created", "/new")])
+
+
+def test_a_prefix_that_may_not_be_read_any_more(
+    url: str, zookeeper_server: ZooKeeperServer, proxy: Callable[[str], Proxy], other: KazooClient
+) -> None:
+    """Its watch ends with the next connection, and other watches go on."""
+    line = proxy(zookeeper_server.address)
+    other.add_auth("digest", "anna:anna's")
+    for path in ("/hers", "/mine"):
+        other.create(path, b"")
+        other.create(f"{path}/x", b"")
+    with closing(connected(url.replace(zookeeper_server.address, line.address))) as backend:
+        hers, mine = Seen(backend, "/hers"), Seen(backend, "/mine")
+        other.set_acls("/hers", [make_digest_acl("anna", "anna's", all=True)])
+        line.cut()
+        until(lambda: hers.errors and mine.events)
+        assert [type(error) for error in hers.errors] == [AuthenticationError]
+        put(backend, "/mine/y")
+        until(lambda: ("created", "/mine/y") in mine.changes())
+        assert mine.errors == []
 
 
 def test_nodes_of_others_below_the_prefix(url: str, other: KazooClient) -> None:

@@ -26,6 +26,7 @@ from batchkeeper.ops import (
     NotFoundError,
     Put,
     Stat,
+    StoreUnavailableError,
     UnsupportedError,
     ValueTooLargeError,
 )
@@ -247,7 +248,7 @@ def test_a_parent_holds_no_value_until_one_is_put(backend: ZooKeeperBackend, oth
 
 @pytest.mark.parametrize("expected", [None, ABSENT])
 def test_the_first_put_of_a_parent_gives_version_1(opened: Connect, expected: int | None) -> None:
-    """A path that was a parent before its first put starts at version 1, whoever created it."""
+    """A path that was a parent before its first put starts at version 1, from any creator."""
     write(opened(), Put("/a/b", b"1"))
 
     (stat,) = write(opened(), Put("/a", b"", expected))
@@ -754,3 +755,20 @@ def test_many_threads_at_once(backend: ZooKeeperBackend) -> None:
 
     with ThreadPoolExecutor(32) as threads:
         assert all(threads.map(one, range(200)))
+
+
+def test_what_was_applied_is_told_although_a_later_look_fails(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what still waited for the look ends with its error."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise StoreUnavailableError("gone")
+
+    large = bytes(700_000)  # so that each has a multi of its own
+    backend.write([Put("/there", b"")], soon())
+    monkeypatch.setattr(backend._writer._reader, "look", fail)
+    stat, error = backend.write([Put("/new", large), Put("/there", large, 5)], soon())
+    assert stat.version == 0
+    assert isinstance(error, StoreUnavailableError)
+    assert error.path == "/there"

@@ -1,0 +1,220 @@
+"""The command line of the programs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from batchkeeper.bench.arguments import at_least
+from batchkeeper.bench.conditions import as_document
+from batchkeeper.bench.figures import check_extra
+from batchkeeper.bench.live import show_live
+from batchkeeper.bench.target import open_target
+from batchkeeper.bench.workload import WrongAnswerError
+from batchkeeper.ops.errors import MetadataStoreError, UnsupportedError
+from batchkeeper.pipeline.arguments import duration
+from batchkeeper.pipeline.java import JavaMissingError
+from batchkeeper.testing.servers import SERVERS, ServerStartError
+from batchkeeper.testing.servers.releases import ServerMissingError
+
+from . import kills, memory, spark
+from .limits import measuring as limits
+from .report import as_json, print_report
+from .rows import Results
+from .spark import JobFailedError
+
+_FINE: Final = 0
+_WRONG: Final = 1
+_FAILED: Final = 2
+
+_FAILURES: Final = (
+    *(JavaMissingError, JobFailedError, MetadataStoreError),
+    *(ServerMissingError, ServerStartError),
+)
+
+_AT_LEAST_1: Final = at_least(1, int)
+_ALL: Final = " and ".join(spark.STORES)
+_ROUNDS: Final = f"{limits.Extent().rounds} (limits), {spark.Extent().rounds} (spark); quick: 1"
+_ONLY: Final = f"this row of limits or part of spark ({', '.join(spark.PARTS)}); may be repeated"
+
+# Wide enough for the table: piped output must not be wrapped to the width of a screen.
+_PIPE_WIDTH: Final = 300
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a program, and return its exit code.
+
+    Returns:
+        0 if everything was measured, even if targets of ``limits`` or ``spark`` are missed; 1 if an
+        answer was wrong, or ``kills`` or ``memory`` missed its target; 2 if a store or a job
+        failed.
+    """
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    _check_names(parser, arguments)
+    try:
+        missed: bool = arguments.program(arguments)
+    except WrongAnswerError as error:
+        _tell(f"a wrong answer: {error}")
+        return _WRONG
+    except _FAILURES as error:
+        _tell(str(error))
+        return _FAILED
+    return _WRONG if missed else _FINE
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--dir", type=Path, default=Path(".scratch"), help="folder for data (default: %(default)s)"
+    )
+    table = argparse.ArgumentParser(add_help=False, parents=[shared])
+    table.add_argument("--only", action="append", metavar="NAME", help=f"measure only {_ONLY}")
+    table.add_argument("--rounds", type=_AT_LEAST_1, metavar="N", help=f"default: {_ROUNDS}")
+    table.add_argument("--quick", action="store_true", help="do little, to show that it works")
+    table.add_argument("-o", "--output", choices=("table", "json"), default="table")
+
+    parser = argparse.ArgumentParser("./run targets", description="Measure the project's targets.")
+    programs = parser.add_subparsers(required=True, metavar="PROGRAM")
+
+    def program(run: Any, about: str, parent: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        name = run.__name__.removeprefix("_")
+        made = programs.add_parser(
+            name, parents=[parent], help=about, description=f"Measure {about}."
+        )
+        made.set_defaults(program=run)
+        return made
+
+    made = program(_limits, "how close the client comes to the capacity of its server", table)
+    made.add_argument("store", choices=limits.STORES)
+    made.add_argument(
+        "--seconds",
+        type=at_least(0.01, duration),
+        default=limits.Extent().seconds,
+        metavar="TIME",
+        help="duration of one measurement (default: %(default)s)",
+    )
+    made = program(_spark, "Spark's rates of loading and exporting rows, and its memory", table)
+    made.add_argument("stores", nargs="*", metavar="STORE", help=f"default: {_ALL}")
+    made.add_argument("--rows", type=at_least(10, int), metavar="N", help="rows to load and export")
+    made = program(_kills, "how many writes that a kill catches are settled", shared)
+    made.add_argument("store", choices=sorted(SERVERS))
+    made.add_argument("--kills", type=_AT_LEAST_1, default=20, help="default: %(default)s")
+    made.add_argument("--threads", type=_AT_LEAST_1, default=4, help="default: %(default)s")
+    made = program(_memory, "the memory of a long stream of puts", shared)
+    made.add_argument("target", nargs="?", default="rocksdb", metavar="URL")
+    made.add_argument("--puts", type=_AT_LEAST_1, default=2_000_000, metavar="N")
+    made.add_argument("--limit", type=int, default=64, metavar="MIB", help="default: %(default)s")
+    return parser
+
+
+def _check_names(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """End the program if it has no such stores, rows or parts."""
+    if arguments.program is _limits:
+        known = [row.name for row in limits.rows_of(arguments.store)]
+        said = f"{arguments.store} has no row"
+    elif arguments.program is _spark:
+        known, said = [*spark.PARTS], "there is no part"
+        for store in arguments.stores:
+            if store not in spark.STORES:
+                parser.error(f"not a store of this program: {store!r}, but {_ALL}")
+    else:
+        return
+    for name in arguments.only or ():
+        if name not in known:
+            parser.error(f"{said} {name!r}, but {', '.join(known)}")
+
+
+def _limits(arguments: argparse.Namespace) -> bool:
+    check_extra()
+    rows = limits.rows_of(arguments.store, arguments.only)
+    extent = (
+        limits.quick(arguments.rounds or 1)
+        if arguments.quick
+        else limits.Extent(arguments.rounds or limits.Extent().rounds, arguments.seconds)
+    )
+    with (
+        open_target(arguments.store, arguments.dir, _tell) as target,
+        show_live(Console(stderr=True)) as live,
+    ):
+        conditions = as_document(target)
+        results = limits.measure(target, rows, extent, live)
+    said = f"about {extent.seconds:g} s each time, warm-up excluded"
+    _show(arguments, extent, said, [(conditions, results)])
+    return False
+
+
+def _spark(arguments: argparse.Namespace) -> bool:
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise UnsupportedError("this needs Spark: pip install 'batchkeeper[servers,spark]'")
+    check_extra()
+    extent = spark.quick(1) if arguments.quick else spark.Extent()
+    extent = replace(
+        extent, rows=arguments.rows or extent.rows, rounds=arguments.rounds or extent.rounds
+    )
+    parts = arguments.only or spark.PARTS
+    # It imports Spark, so it must follow the check.
+    measure = import_module(".spark.measuring", __package__).measure
+    with show_live(Console(stderr=True)) as live:
+        found = [
+            measure(store, rows, extent, arguments.dir, _tell, live)
+            for store in arguments.stores or spark.STORES
+            if (rows := spark.rows_of(store, parts))
+        ]
+    said = (
+        f"{extent.rows:,} rows of 100 bytes (the plain client: {extent.plain_rows:,}), a fresh "
+        f"server each, from local[2]; Spark's start and warm-up excluded; memory once"
+    )
+    _show(arguments, extent, said, found)
+    return False
+
+
+def _show(
+    arguments: argparse.Namespace,
+    extent: limits.Extent | spark.Extent,
+    said: str,
+    found: Sequence[tuple[dict[str, Any], Results]],
+) -> None:
+    if arguments.output == "json":
+        made = [as_json({**one, **asdict(extent)}, results) for one, results in found]
+        sys.stdout.write(json.dumps(made if arguments.program is _spark else made[0], indent=2))
+        sys.stdout.write("\n")
+    else:
+        for conditions, results in found:
+            measured = f"{extent.rounds} interleaved rounds, {said}"
+            print_report(_console(), conditions, measured, results)
+
+
+def _kills(arguments: argparse.Namespace) -> bool:
+    arguments.dir.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="kills-", dir=arguments.dir) as directory,
+        SERVERS[arguments.store](directory) as server,
+    ):
+        findings = kills.measure(server, arguments.kills, arguments.threads)
+    return not kills.print_findings(_console(), findings)
+
+
+def _memory(arguments: argparse.Namespace) -> bool:
+    with open_target(arguments.target, arguments.dir, _tell) as target:
+        text, kept = memory.stream_puts(target, arguments.puts, arguments.limit)
+    sys.stdout.write(text)
+    return not kept
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+
+
+def _tell(message: str) -> None:
+    sys.stderr.write(f"{message}\n")

@@ -1,0 +1,240 @@
+"""How many writes that a kill of the server catches are settled.
+
+Threads create fresh paths as fast as they can. Meanwhile the server is repeatedly killed
+(``kill -9``) and started. Each time, the benchmark notes the writes inside the back end's calls at
+that moment, and their outcomes. A write is *settled* if it ends with a result, or with an error
+that says that nothing was applied, within five seconds of the server's return. All others are
+indeterminate or late. At the end every path is read: an acknowledged creation must be there, one
+that ended as not applied must not, and a creation of a fresh path must never meet a conflict.
+
+etcd before 3.5.5 may itself lose its last acknowledged writes (etcd #14370, #13766). Such losses
+are counted separately.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from rich.console import Console
+
+from batchkeeper import open_store
+from batchkeeper.batching import MetadataStore
+from batchkeeper.bench.results.tables import Column, print_columns
+from batchkeeper.ops.errors import BadVersionError, IndeterminateError, MetadataStoreError
+from batchkeeper.ops.operations import ABSENT, Put
+from batchkeeper.stores.backend import (
+    Answer,
+    Backend,
+    PassingBackend,
+    RequestRefusedError,
+    WriteRequest,
+)
+from batchkeeper.testing.servers import LocalServer
+
+#: The seconds after the server's return within which a settled write counts, and the target for the
+#: share of these writes: the eighth of the guarantees on broken connections.
+WITHIN: Final = 5.0
+TARGET: Final = 0.999
+
+
+@dataclass(slots=True)
+class Kill:
+    """The writes that one kill caught, by outcome.
+
+    Attributes:
+        caught: the number of these writes.
+        settled: those that were settled in time.
+        indeterminate: those that ended as indeterminate.
+        late: those that did not end in time.
+        down: the seconds from the kill to the server's return.
+        slowest: the seconds from the server's return to the end of the slowest write in time.
+    """
+
+    caught: int = 0
+    settled: int = 0
+    indeterminate: int = 0
+    late: int = 0
+    down: float = 0.0
+    slowest: float = 0.0
+
+
+@dataclass(slots=True)
+class Findings:
+    """The writes that the kills caught, and how the creations of all paths ended.
+
+    Attributes:
+        kills: the result of each kill.
+        acknowledged: the paths of acknowledged creations. The threads share the lists.
+        not_applied: the paths of those that ended as not applied.
+        false_conflicts: the paths, all of them fresh, of those that ended with a conflict.
+        there: the paths that exist at the end.
+    """
+
+    kills: list[Kill] = field(default_factory=list)
+    acknowledged: list[str] = field(default_factory=list)
+    not_applied: list[str] = field(default_factory=list)
+    false_conflicts: list[str] = field(default_factory=list)
+    there: set[str] = field(default_factory=set)
+
+    @property
+    def missing(self) -> int:
+        """Acknowledged creations whose paths are missing at the end."""
+        return len(set(self.acknowledged) - self.there)
+
+    @property
+    def false_failures(self) -> int:
+        """Creations that ended as not applied, but whose paths exist."""
+        return len(self.there & set(self.not_applied))
+
+    @property
+    def share(self) -> float:
+        """The share of the caught writes that were settled in time."""
+        caught = sum(kill.caught for kill in self.kills)
+        return sum(kill.settled for kill in self.kills) / caught if caught else 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Write:
+    """One call of ``write``, with the time and the manner of its end."""
+
+    requests: int
+    ended: float = 0.0
+    indeterminate: int = 0
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class _Watched(PassingBackend):
+    """A back end that shows its writes under way."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._lock = threading.Lock()  # guards _inside
+        self._inside: set[_Write] = set()
+
+    def inside(self) -> list[_Write]:
+        """Return the calls that are under way now."""
+        with self._lock:
+            return list(self._inside)
+
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
+        call = _Write(len(requests))
+        with self._lock:
+            self._inside.add(call)
+        try:
+            answers = super().write(requests, deadline)
+            call.indeterminate = sum(isinstance(answer, IndeterminateError) for answer in answers)
+        except RequestRefusedError:
+            raise
+        except MetadataStoreError as error:
+            call.indeterminate = len(requests) if error.outcome == "unknown" else 0
+            raise
+        finally:
+            call.ended = time.monotonic()
+            with self._lock:
+                self._inside.discard(call)
+            call.done.set()
+        return answers
+
+
+def _create(store: MetadataStore, name: int, stop: threading.Event, found: Findings) -> None:
+    """Create fresh paths as fast as they can be, until the event is set."""
+
+    def puts() -> Iterator[Put]:
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            yield Put(f"/kills/{name}/{number}", b"x" * 100, ABSENT)
+
+    for outcome in store.apply_stream(puts()):
+        path, error = outcome.op.path, outcome.error
+        if error is None:
+            found.acknowledged.append(path)
+        elif isinstance(error, BadVersionError):
+            found.false_conflicts.append(path)
+        elif isinstance(error, MetadataStoreError) and error.outcome == "not_applied":
+            found.not_applied.append(path)
+
+
+def measure(server: LocalServer, kills: int, threads: int, seed: int = 0) -> Findings:
+    """Repeatedly kill a running server under load, and return the outcomes of the writes."""
+    dice = random.Random(seed)
+    watched: list[_Watched] = []
+
+    def watch(backend: Backend) -> Backend:
+        watched.append(_Watched(backend))
+        return watched[-1]
+
+    found, stop = Findings(), threading.Event()
+    with (
+        open_store(server.url, connect_timeout=60.0, wrap=watch) as store,
+        ThreadPoolExecutor(threads) as pool,
+    ):
+        callers = [pool.submit(_create, store, name, stop, found) for name in range(threads)]
+        try:
+            for _ in range(kills):
+                time.sleep(dice.uniform(0.3, 1.0))
+                found.kills.append(_kill(server, watched[0]))
+        finally:
+            stop.set()
+        for caller in callers:
+            caller.result()
+        reads = {
+            path: store.exists(path, timeout=120.0)
+            for path in (*found.acknowledged, *found.not_applied)
+        }
+        found.there = {path for path, read in reads.items() if read.result()}
+    return found
+
+
+def _kill(server: LocalServer, backend: _Watched) -> Kill:
+    before = backend.inside()
+    server.kill()
+    killed = time.monotonic()
+    after = backend.inside()
+    # Calls that ended in between were answered before the kill, unless they are indeterminate.
+    caught = after + [call for call in before if call not in after and call.indeterminate]
+    server.start()
+    returned = time.monotonic()
+    kill = Kill(down=returned - killed)
+    for call in caught:
+        call.done.wait(max(0.0, returned + WITHIN - time.monotonic()))
+        kill.caught += call.requests
+        if not call.done.is_set():
+            kill.late += call.requests
+        else:
+            kill.indeterminate += call.indeterminate
+            kill.settled += call.requests - call.indeterminate
+            kill.slowest = max(kill.slowest, call.ended - returned)
+    return kill
+
+
+def print_findings(console: Console, findings: Findings) -> bool:
+    """Print what was found; return whether the target was reached and no outcome was false."""
+    kills = findings.kills
+    columns = [
+        Column(head, [f"{getattr(kill, head)}" for kill in kills])
+        for head in ("caught", "settled", "indeterminate", "late")
+    ] + [
+        Column(f"{head} s", [f"{getattr(kill, head):.2f}" for kill in kills])
+        for head in ("down", "slowest")
+    ]
+    print_columns(console, "kill", [str(number) for number in range(len(kills))], columns)
+    caught, settled = (sum(getattr(kill, of) for kill in kills) for of in ("caught", "settled"))
+    writes = len(findings.acknowledged)
+    for line in (
+        f"settled within {WITHIN:g} s of the return: {settled} of {caught}",
+        f"share: {findings.share:.3%} (target {TARGET:.1%})",
+        f"acknowledged creations: {writes}, of these missing: {findings.missing}",
+        f"reported as not applied, but found: {findings.false_failures}",
+        f"conflicts on fresh paths: {len(findings.false_conflicts)}",
+    ):
+        console.print(line, highlight=False)
+    sound = not (findings.false_failures or findings.false_conflicts)
+    return findings.share >= TARGET and sound

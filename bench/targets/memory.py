@@ -1,0 +1,66 @@
+"""The memory of a long stream of puts.
+
+Puts are streamed through one store with ``apply_stream``, and the memory of the process is watched.
+The length of the stream should not matter, because operations wait in bounded queues and their
+outcomes are delivered as they arrive. The store in memory is not suitable, because it keeps the
+values.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from batchkeeper.bench.target import Target
+from batchkeeper.ops.operations import Put
+
+_MIB: Final = 1 << 20
+_VALUE: Final = b"." * 100
+# The number of outcomes between two looks at the memory, for several looks in each second.
+_LOOK_EVERY: Final = 2_000
+_FOLDER: Final = 1000
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process in bytes (Linux only)."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def stream_puts(target: Target, puts: int, limit: int) -> tuple[str, bool]:
+    """Stream puts of new paths through one store.
+
+    Returns:
+        a text with the growth of the process, from before the first put, with the store open, to
+        the most from then on; and whether it is within the limit in MiB.
+
+    Raises:
+        MetadataStoreError: a put failed.
+    """
+    with target.open() as store:
+        gc.collect()
+        begun = time.monotonic()
+        before = most = resident_bytes()
+        for number, outcome in enumerate(store.apply_stream(_puts(target.root, puts))):
+            if outcome.error is not None:
+                raise outcome.error
+            if number % _LOOK_EVERY == 0:
+                most = max(most, resident_bytes())
+        most = max(most, resident_bytes())
+        seconds = time.monotonic() - begun
+    grown = (most - before) / _MIB
+    kept = grown <= limit
+    return (
+        f"{puts} puts in {seconds:.1f} s ({puts / seconds:,.0f} per second)\n"
+        f"the process grew by {grown:.1f} MiB, from {before / _MIB:.1f} MiB; "
+        f"limit {limit} MiB: {'kept' if kept else 'exceeded'}\n"
+    ), kept
+
+
+def _puts(root: str, count: int) -> Iterator[Put]:
+    for number in range(count):
+        yield Put(f"{root}/{number // _FOLDER}/{number}", _VALUE)
