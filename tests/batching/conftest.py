@@ -19,6 +19,7 @@ from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.backend import Limits
 from batchkeeper.testing.faults import Call, Fault, FaultyBackend, Plan
 
+from ..waits import noted_waits
 from .faulty import MakeBackend, OpenOn
 
 
@@ -27,12 +28,15 @@ class _Backend(FaultyBackend):
 
     def __init__(self, plan: Plan | None, changes: dict[str, int]) -> None:
         self.url = f"memory://{uuid.uuid4().hex}"
-        super().__init__(connect(self.url, ConnectOptions()), plan)
-        self._limits = replace(super().limits, **{"in_flight": 4, "singles": 64, **changes})
+        #: What is below the faults.
+        self.inner = connect(self.url, ConnectOptions())
+        super().__init__(self.inner, plan)
+        #: Tests may change them, as a server does that is found to take less.
+        self.allowed = replace(super().limits, **{"in_flight": 4, "singles": 64, **changes})
 
     @property
     def limits(self) -> Limits:
-        return self._limits
+        return self.allowed
 
 
 @pytest.fixture
@@ -108,6 +112,13 @@ def pool() -> Iterator[ThreadPoolExecutor]:
     yield executor
     # The calls end when their store is closed, which may be later than this.
     executor.shutdown(wait=False, cancel_futures=True)
+
+
+@pytest.fixture
+def waits() -> Iterator[Callable[[], int]]:
+    """Count the calls of ``pool`` that wait for something now."""
+    with noted_waits("ThreadPoolExecutor") as made:
+        yield made
 
 
 @pytest.fixture

@@ -380,7 +380,8 @@ def test_flush_waits_without_holding_up_the_loop(backend: FaultyBackend) -> None
     async def test(store: AsyncMetadataStore) -> None:
         futures = await fill(store, backend)
         flushing = asyncio.create_task(store.flush())
-        await until(lambda: store._engine._epochs.open)
+        for _ in range(20):
+            await asyncio.sleep(0)
         assert not flushing.done()
         release_all(backend)
         await flushing
@@ -658,7 +659,7 @@ def test_opening_that_is_given_up_leaves_nothing_open(
     monkeypatch.setattr("batchkeeper.opening.connect", connect_late)
 
     async def main() -> None:
-        opening = asyncio.ensure_future(batchkeeper.open_async_store("memory://late")._open())
+        opening = asyncio.ensure_future(batchkeeper.open_async_store("memory://late").__aenter__())
         await asyncio.to_thread(reached.wait, PATIENCE)
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):

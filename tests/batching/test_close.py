@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import threading
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -24,6 +25,16 @@ from batchkeeper.testing.faults import Call, Fault, FaultyBackend
 from ..interrupts import interrupted
 from .faulty import MakeBackend, OpenOn, release_all
 from .waiting import PATIENCE, AnyFuture, until
+
+
+def working_since(before: set[threading.Thread]) -> list[str]:
+    """Return the names of the package's threads that are alive, and were not before."""
+    return [
+        thread.name
+        for thread in set(threading.enumerate()) - before
+        if thread.name.startswith("batchkeeper-")
+    ]
+
 
 # --- flush
 
@@ -49,7 +60,9 @@ def test_flush_with_nothing_to_send_returns(make_backend: MakeBackend, open_on: 
     assert store.metrics().writes.batches == 1
 
 
-def test_after_a_flush_operations_linger_again(make_backend: MakeBackend, open_on: OpenOn) -> None:
+def test_after_a_flush_operations_linger_again(
+    make_backend: MakeBackend, open_on: OpenOn, waits: Callable[[], int]
+) -> None:
     """Batches leave early only while a flush waits, and again with the next one."""
     store = open_on(make_backend(), linger="fixed", max_delay=0.2)
     for number in range(3):
@@ -62,14 +75,14 @@ def test_after_a_flush_operations_linger_again(make_backend: MakeBackend, open_o
 
 
 def test_flush_waits_for_what_came_before_and_not_for_what_comes_after(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, waits: Callable[[], int]
 ) -> None:
     """Operations submitted while a flush waits do not keep it from returning."""
     store = open_on(backend, max_in_flight=2)
     before = [store.put("/before", b"")]
     backend.wait_for_calls(1)
     flushing = pool.submit(store.flush)
-    until(lambda: store._engine._epochs.open)
+    until(waits)
     after = store.put("/after", b"")
     backend.wait_for_calls(2)
     assert not flushing.done()
@@ -80,7 +93,7 @@ def test_flush_waits_for_what_came_before_and_not_for_what_comes_after(
 
 
 def test_flushes_of_many_threads_all_return(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, waits: Callable[[], int]
 ) -> None:
     """Each flush waits for all that was submitted before it, those of earlier flushes too."""
     store = open_on(backend, max_in_flight=1)
@@ -89,7 +102,7 @@ def test_flushes_of_many_threads_all_return(
         submitted.append(store.put(f"/{number}", b""))
         backend.wait_for_calls(1)
         flushes.append(pool.submit(store.flush))
-        until(lambda: len(store._engine._epochs.open) == len(flushes))
+        until(lambda: waits() == len(flushes))
     again = pool.submit(store.flush)
     assert not any(flushing.done() for flushing in flushes)
     release_all(backend)
@@ -99,7 +112,7 @@ def test_flushes_of_many_threads_all_return(
 
 
 def test_flush_covers_what_waits_for_room_and_for_its_path(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, waits: Callable[[], int]
 ) -> None:
     """A flush also waits for operations that wait in a line or for room in the queue."""
     store = open_on(
@@ -110,7 +123,7 @@ def test_flush_covers_what_waits_for_room_and_for_its_path(
     waiting = pool.submit(store.put, "/waits", b"")
     until(lambda: store.metrics().writes.waiting == 1)
     flushing = pool.submit(store.flush)
-    until(lambda: store._engine._epochs.open)
+    until(waits)
     release_all(backend)
     flushing.result(PATIENCE)
     assert waiting.result(PATIENCE).done()
@@ -118,7 +131,7 @@ def test_flush_covers_what_waits_for_room_and_for_its_path(
 
 
 def test_flush_covers_cancelled_operations_and_those_past_their_deadline(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, waits: Callable[[], int]
 ) -> None:
     """A flush also ends when the last operations end without being sent."""
     store = open_on(backend, max_in_flight=1)
@@ -127,7 +140,7 @@ def test_flush_covers_cancelled_operations_and_those_past_their_deadline(
     backend.wait_for_calls(1)
     cancelled, late = store.put("/a", b""), store.put("/b", b"", timeout=0.01)
     flushing = pool.submit(store.flush)
-    until(lambda: store._engine._epochs.open)
+    until(waits)
     assert cancelled.cancel()
     flushing.result(PATIENCE)
     assert isinstance(late.exception(0), OperationTimeoutError)
@@ -144,7 +157,7 @@ def test_an_interrupted_flush_leaves_the_store_as_it_was(
     until(lambda: backend.calls)
     release_all(backend)
     assert [future.result(PATIENCE).version for future in futures] == [0, 0]
-    until(lambda: not store._engine._epochs.open)
+    store.flush()
     assert store.put("/c", b"").result(PATIENCE).version == 0
     assert dict(store.metrics().writes.causes) == {"ops": 1, "delay": 1}
 
@@ -152,7 +165,7 @@ def test_an_interrupted_flush_leaves_the_store_as_it_was(
 # --- close
 
 
-def test_close_drains(make_backend: MakeBackend, open_on: OpenOn) -> None:
+def test_close_drains(make_backend: MakeBackend, open_on: OpenOn, waits: Callable[[], int]) -> None:
     """close() sends what is queued without waiting for company, and waits for the answers."""
     store = open_on(make_backend(), linger="fixed", max_delay=60)
     futures: list[AnyFuture] = [store.put("/a", b""), store.put("/a", b""), store.get("/a")]
@@ -174,14 +187,14 @@ def test_after_close_calls_are_refused(make_backend: MakeBackend, open_on: OpenO
 
 
 def test_closing_twice_does_no_harm(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, waits: Callable[[], int]
 ) -> None:
     """A second close waits until the store is closed; a later close returns at once."""
     store = open_on(backend)
     future = store.put("/a", b"")
     backend.wait_for_calls(1)
     closing = [pool.submit(store.close) for _ in range(5)]
-    until(lambda: store._engine._closing)
+    until(waits)
     with pytest.raises(StoreClosedError):
         store.get("/a")
     assert not any(closed.done() for closed in closing)
@@ -194,7 +207,7 @@ def test_closing_twice_does_no_harm(
 
 
 def test_close_with_a_timeout_ends_what_cannot_be_sent(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, waits: Callable[[], int]
 ) -> None:
     """Operations queued, in a line or without room at the timeout end with StoreClosedError."""
     store = open_on(backend, max_in_flight=1, write_queue_size=2, on_full="block")
@@ -233,6 +246,7 @@ def test_close_does_not_wait_for_ever_for_a_call(
 ) -> None:
     """A call that does not return even after the back end is closed is given up after a while."""
     monkeypatch.setattr(engine, "_LAST_WAIT", 0.01)
+    before = set(threading.enumerate())
     store = open_on(make_backend(deaf))
     write: AnyFuture = store.put("/a", b"")
     read: AnyFuture = store.get("/b")
@@ -243,9 +257,7 @@ def test_close_does_not_wait_for_ever_for_a_call(
     assert type(read.exception(0)) is StoreClosedError
     assert type(behind.exception(0)) is StoreClosedError
     deaf.go.set()
-    for sender in (*store._engine.writes.senders, *store._engine.reads.senders):
-        sender.join(PATIENCE)
-        assert not sender.is_alive()
+    until(lambda: not working_since(before))
     assert type(write.exception(0)) is IndeterminateError
 
 
@@ -456,6 +468,7 @@ def test_close_ends_calls_that_settle(
     settling: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor, timeout: float | None
 ) -> None:
     """close() makes the back end give up these calls; operations behind them end unsent."""
+    before = set(threading.enumerate())
     backend = settling(in_flight=2)
     store = open_on(backend)
     sent = store.put("/a", b"", timeout=1.0)  # sent by then, on a slow machine too
@@ -468,6 +481,4 @@ def test_close_ends_calls_that_settle(
     assert [call.paths for call in backend.calls] == [["/a"]]
     metrics = store.metrics()
     assert (metrics.writes.in_flight, metrics.writes.queued, metrics.reads.queued) == (0, 0, 0)
-    assert not [
-        thread for thread in threading.enumerate() if thread in store._engine.writes.senders
-    ]
+    assert not working_since(before)

@@ -466,7 +466,7 @@ def test_a_sent_read_says_whether_there_was_a_server(
 ) -> None:
     """A read that the engine ends is late if there is a server, and otherwise unavailable."""
     backend = make_backend(deaf)
-    backend._backend.connected = connected  # type: ignore[misc]
+    backend.inner.connected = connected  # type: ignore[attr-defined]
     error = open_on(backend).get("/a", timeout=0.01).exception(PATIENCE)
     assert type(error) is (OperationTimeoutError if connected else StoreUnavailableError)
     assert (error.outcome, error.retriable, error.path) == ("not_applied", True, "/a")
@@ -481,7 +481,7 @@ def test_a_queued_operation_says_whether_there_was_a_server(
     store = open_on(backend, on_full="block", max_in_flight=1)
     store.put("/first", b"")
     backend.wait_for_calls(1)
-    backend._backend.connected = connected  # type: ignore[misc]
+    backend.inner.connected = connected  # type: ignore[attr-defined]
     error = store.put("/queued", b"", timeout=0.05).exception(PATIENCE)
     assert type(error) is (OperationTimeoutError if connected else StoreUnavailableError)
     assert "was not sent within" in str(error)

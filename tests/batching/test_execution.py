@@ -293,7 +293,7 @@ def test_limits_that_shrink_cap_what_follows(make_backend: MakeBackend, open_on:
 
     def learn(call: Call) -> None:
         if call.number == 0:
-            backend._limits = replace(  # type: ignore[attr-defined]
+            backend.allowed = replace(  # type: ignore[attr-defined]
                 backend.limits, write_ops=3, read_ops=2, request_bytes=200, value_bytes=50
             )
 
@@ -325,7 +325,7 @@ def test_a_refused_batch_is_cut_to_what_the_back_end_has_learned(
     def learn(call: Call) -> Fault | None:
         if len(call.paths) <= 3:
             return None
-        backend._limits = replace(backend.limits, write_ops=3)  # type: ignore[attr-defined]
+        backend.allowed = replace(backend.limits, write_ops=3)  # type: ignore[attr-defined]
         return Fault(error=RequestRefusedError(ValueTooLargeError("too many")))
 
     backend = make_backend(learn)

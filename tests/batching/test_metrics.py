@@ -221,7 +221,7 @@ def test_events_say_what_happens_and_hold_no_values(
     with caplog.at_level(logging.DEBUG, "batchkeeper"):
         store = open_on(backend)
         store.put("/secret-path", b"secret-value").result(PATIENCE)
-        backend._limits = dataclasses.replace(backend.limits, write_ops=7)  # type: ignore[attr-defined]
+        backend.allowed = dataclasses.replace(backend.limits, write_ops=7)  # type: ignore[attr-defined]
         store.put("/secret-path", b"secret-value").result(PATIENCE)
         store.close()
     events = [(record.levelname, record.getMessage()) for record in caplog.records]

@@ -430,7 +430,7 @@ def test_closed_watches_are_forgotten(backend: PlayedBackend, store: MetadataSto
     forgotten = []
     for end in ("close", "fail") * 10:
         watch = store.watch("/a")
-        forgotten.append(weakref.ref(watch._feed))
+        forgotten.append(weakref.ref(watch))
         if end == "close":
             watch.close()
         else:
@@ -447,8 +447,14 @@ def test_many_threads(backend: PlayedBackend, store: MetadataStore) -> None:
         watch = store.watch("/a", max_events=100_000)
         played = backend.played[-1]
 
-        def read(watch: bk.Watch = watch) -> list[int]:
-            return [int(event.path[1:]) for event in watch]
+        seen: list[int] = []
+
+        def read(watch: bk.Watch = watch, seen: list[int] = seen) -> list[int]:
+            mine = []
+            for event in watch:
+                mine.append(int(event.path[1:]))
+                seen.append(mine[-1])
+            return mine
 
         def deliver(played: Played = played) -> None:
             for n in range(0, 1_000, 10):
@@ -457,7 +463,7 @@ def test_many_threads(backend: PlayedBackend, store: MetadataStore) -> None:
         with ThreadPoolExecutor(5) as pool:
             readers = [pool.submit(read) for _ in range(4)]
             pool.submit(deliver).result(PATIENCE)
-            until(lambda watch=watch: not watch._feed._events)
+            until(lambda seen=seen: len(seen) == 1_000)
             watch.close()
             parts = [future.result(PATIENCE) for future in readers]
         assert all(part == sorted(part) for part in parts)

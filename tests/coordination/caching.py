@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ __all__ = [
     "opened_store",
     "other_client",
     "seen_requests",
+    "size",
     "together",
     "warm",
     "warm_cache",
@@ -38,7 +40,7 @@ def warm(cache: MetadataCache[Any], path: str) -> None:
 
     def cached() -> bool:
         cache.get_with_stat(path)
-        return cache._find(path) is not None
+        return is_cached(cache, path)
 
     until(cached, "nothing enters the cache")
 
@@ -46,6 +48,13 @@ def warm(cache: MetadataCache[Any], path: str) -> None:
 def is_cached(cache: MetadataCache[Any], path: str) -> bool:
     """Say whether the cache has a path."""
     return cache.get_if_cached(path) is not NOT_CACHED
+
+
+def size(cache: object) -> int:
+    """Return how many entries a cache says that it has."""
+    found = re.search(r"entries=(\d+)", repr(cache))
+    assert found
+    return int(found[1])
 
 
 def loads(faults: FaultInjector, kind: str, path: str) -> int:

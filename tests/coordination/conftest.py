@@ -11,8 +11,10 @@ import batchkeeper as bk
 from batchkeeper.testing import FaultInjector
 from batchkeeper.testing.servers import LocalServer
 
+from ..waits import noted_waits
 from .held_lines import HeldLine
 from .in_line import opened
+from .recipes import BEGUN
 
 
 @pytest.fixture
@@ -47,6 +49,13 @@ def stores(fresh_url: Callable[[str], str]) -> Iterator[Callable[..., bk.Metadat
     url = fresh_url("memory")
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(bk.open_store(url, **options))
+
+
+@pytest.fixture
+def waits() -> Iterator[Callable[[], int]]:
+    """Count the calls of ``begun`` that wait for something now."""
+    with noted_waits(BEGUN) as made:
+        yield made
 
 
 @pytest.fixture(params=["etcd", "zookeeper"])

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final, ParamSpec, TypeVar
 
-__all__ = ["SERVERS", "SHORT", "begun", "worker"]
+__all__ = ["BEGUN", "SERVERS", "SHORT", "begun", "worker"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,6 +20,9 @@ SERVERS: Final = ("etcd", "zookeeper")
 
 #: Seconds: a session that ends soon, as far as the servers allow it.
 SHORT: Final = 2.0
+
+# The name of the threads that ``begun`` makes.
+BEGUN: Final = "begun"
 
 
 def begun(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -32,7 +35,7 @@ def begun(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=run, daemon=True).start()
+    threading.Thread(target=run, name=BEGUN, daemon=True).start()
     return future
 
 

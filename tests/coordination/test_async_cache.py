@@ -16,6 +16,7 @@ from batchkeeper.coordination.serdes import json_serde
 from batchkeeper.testing import FaultInjector
 
 from ..waiting import PATIENCE
+from .caching import size
 
 Cache = AsyncMetadataCache[Any]
 Test = Callable[[bk.AsyncMetadataStore, Cache], Coroutine[Any, Any, None]]
@@ -33,7 +34,6 @@ def run(store_url: str, faults: FaultInjector) -> Callable[[Test], None]:
             ):
                 await warm(cache, "/a/warm")
                 await test(store, cache)
-                assert len(cache._key_locks) == cache._entries.under_way == 0
                 faults.clear()
 
     return lambda test: asyncio.run(main(test))
@@ -41,7 +41,7 @@ def run(store_url: str, faults: FaultInjector) -> Callable[[Test], None]:
 
 async def warm(cache: Cache, path: str) -> None:
     """Read a path until the cache has it."""
-    while cache._find(path) is None:
+    while cache.get_if_cached(path) is NOT_CACHED:
         await cache.get_with_stat(path)
         await asyncio.sleep(0.001)
 
@@ -152,7 +152,9 @@ def test_a_turn_that_comes_with_a_cancellation() -> None:
         locks = AsyncKeyLocks()
         await locks.lock("a")
         waiting = asyncio.create_task(locks.lock("a"))
-        await until(lambda: locks._lines["a"].waiting)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not waiting.done()
         locks.unlock("a")
         await cancel(waiting)
         assert len(locks) == 0
@@ -270,7 +272,8 @@ def test_a_listener_that_is_a_coroutine_function(run: Callable[[Test], None]) ->
         await store.put("/a/b", b"1")
         await until(lambda: seen == [1])
         await store.put("/a/c", b"2")
-        await until(lambda: cache._watch.closed)
+        with pytest.raises(bk.StoreClosedError):
+            await shows(cache, "/a/b", "nothing")
         assert seen == [1, 2]
 
     run(test)
@@ -290,7 +293,7 @@ def test_the_store_closes_first(store_url: str, faults: FaultInjector) -> None:
             await store.close(0)
             for error in await asyncio.gather(*reading, return_exceptions=True):
                 assert isinstance(error, bk.StoreClosedError)
-            await until(lambda: not len(cache._entries))
+            await until(lambda: not size(cache))
             with pytest.raises(bk.StoreClosedError):
                 await cache.get("/a/b")
             await cache.close()

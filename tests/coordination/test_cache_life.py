@@ -6,12 +6,14 @@ import contextlib
 import os
 import threading
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination import MetadataCache
+from batchkeeper.coordination.background import spawn
 from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
 from batchkeeper.testing import FaultInjector
@@ -26,6 +28,7 @@ from .caching import (  # noqa: F401 - some are fixtures
     opened_store,
     other_client,
     seen_requests,
+    size,
     warm,
     warm_cache,
 )
@@ -39,9 +42,9 @@ def test_the_bound_of_entries_holds() -> None:
         warm(cache, "/a/warm")
         for n in range(50):
             cache.put(f"/a/{n}", b"%d" % n)
-            assert len(cache._entries) <= 10
+            assert size(cache) <= 10
         assert [cache.get(f"/a/{n}") for n in range(50)] == [b"%d" % n for n in range(50)]
-        assert len(cache._entries) == 10
+        assert size(cache) == 10
 
 
 def test_what_is_used_stays() -> None:
@@ -59,7 +62,7 @@ def test_the_bound_of_bytes_holds() -> None:
         warm(cache, "/a/warm")
         for n in range(50):
             cache.put(f"/a/{n}", bytes(1000))
-            assert cache._entries.bytes <= 10_000
+            assert sum(is_cached(cache, f"/a/{m}") for m in range(n)) < 10
         cache.put("/a/large", bytes(20_000))
         assert cache.get("/a/large") == bytes(20_000)
         assert not is_cached(cache, "/a/large")
@@ -70,8 +73,9 @@ def test_the_bound_of_age(monkeypatch: pytest.MonkeyPatch, faults: FaultInjector
     now = 1000.0
     with memory(faults) as store:
         result(store.put("/a/b", b"1"))  # before the watch, whose events would end what is cached
+        clock = SimpleNamespace(monotonic=lambda: now)
+        monkeypatch.setattr("batchkeeper.coordination._sync.cache.time", clock)
         with MetadataCache(store, "/a", json_serde, max_age=60) as cache:
-            monkeypatch.setattr(cache, "_now", lambda: now)
             warm(cache, "/a/b")
             for path in ("/a/b", "/a/none"):
                 before = loads(faults, "get", path)
@@ -164,13 +168,12 @@ def test_a_listener_before_the_first_watch() -> None:
 def test_the_listener_that_begins_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets the first gap, however soon the watch is in place."""
     with memory() as store, MetadataCache(store, "/a") as cache:
-        begin = cache._watch.begin
 
-        def begin_at_once() -> None:
-            begin()
-            until(cache._watch._follower.ready.is_set)  # type: ignore[union-attr]
+        def spawn_at_once(*call: Any) -> None:
+            spawn(*call)
+            warm(cache, "/a/b")
 
-        monkeypatch.setattr(cache._watch, "begin", begin_at_once)
+        monkeypatch.setattr("batchkeeper.coordination._sync.following.spawn", spawn_at_once)
         seen: list[str] = []
         cache.add_listener(lambda event: seen.append(event.kind))
         until(lambda: seen == ["gap"])
@@ -261,7 +264,7 @@ def test_the_store_closes_first(store_url: str, faults: FaultInjector) -> None:
     for thread in waiting:
         with pytest.raises(bk.StoreClosedError):
             thread.result()
-    until(lambda: cache._watch.closed and not len(cache._entries) and listener.closed)
+    until(lambda: listener.closed and not size(cache))
     for call in (
         lambda: cache.get("/a/b"),
         lambda: cache.get_if_cached("/a/b"),
@@ -273,7 +276,7 @@ def test_the_store_closes_first(store_url: str, faults: FaultInjector) -> None:
     cache.close()
 
 
-def test_a_close_in_a_callback(cache: MetadataCache[Any]) -> None:
+def test_a_close_in_a_callback(store: bk.MetadataStore, cache: MetadataCache[Any]) -> None:
     """A listener may close the cache, and even the store."""
     closed: Future[None] = Future()
 
@@ -282,7 +285,7 @@ def test_a_close_in_a_callback(cache: MetadataCache[Any]) -> None:
         closed.set_result(None)
 
     cache.add_listener(close)
-    cache._store.put("/a/b", b"1")
+    store.put("/a/b", b"1")
     closed.result(PATIENCE)
     with pytest.raises(bk.StoreClosedError):
         cache.get("/a/b")

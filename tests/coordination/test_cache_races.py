@@ -19,9 +19,10 @@ from batchkeeper.coordination._sync import cache_watch
 from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
 from batchkeeper.testing import FaultInjector, Injection
-from batchkeeper.testing.faults.calls import Call
 
+from ..held_watch import HeldEvents
 from ..waiting import PATIENCE, until
+from .answers import Answers
 from .caching import Thread, is_cached, loads, memory, together, warm
 
 #: Begins a call, and holds back the answer to its request of a kind and a path, which is there when
@@ -36,9 +37,15 @@ def url(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-def store(url: str, faults: FaultInjector) -> Iterator[bk.MetadataStore]:
+def answers() -> Answers:
+    """The answers that the store has got, which may be held back."""
+    return Answers()
+
+
+@pytest.fixture
+def store(url: str, answers: Answers, faults: FaultInjector) -> Iterator[bk.MetadataStore]:
     """The store of the cache."""
-    with bk.open_store(url, wrap=faults) as opened:
+    with bk.open_store(url, wrap=(answers, faults)) as opened:
         yield opened
         faults.clear()
 
@@ -51,69 +58,33 @@ def other(store: bk.MetadataStore, url: str) -> Iterator[bk.MetadataStore]:
 
 
 @pytest.fixture
-def cache(store: bk.MetadataStore) -> Iterator[MetadataCache[Any]]:
+def heard(store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldEvents]:
+    """What the cache has heard."""
+    made = HeldEvents(store, monkeypatch)
+    yield made
+    made.release()
+
+
+@pytest.fixture
+def cache(store: bk.MetadataStore, heard: HeldEvents) -> Iterator[MetadataCache[Any]]:
     """A cache of JSON whose watch is in place."""
     with MetadataCache(store, "/a", json_serde) as made:
         warm(made, "/a/warm")
         yield made
 
 
-@pytest.fixture(autouse=True)
-def held_calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    """The calls that wait for their release: whose answers, if these are held, are there."""
-    calls: list[Call] = []
-    wait = Call._wait
-
-    def noted(call: Call, **options: Any) -> None:
-        calls.append(call)
-        wait(call, **options)
-
-    monkeypatch.setattr(Call, "_wait", noted)
-    return calls
-
-
 @pytest.fixture
-def hold(faults: FaultInjector, held_calls: list[Call]) -> Hold:
+def hold(faults: FaultInjector, answers: Answers) -> Hold:
     """Hold back an answer; see ``Hold``."""
 
     def begin(kind: str, path: str, call: Callable[[], Any]) -> tuple[Injection, Thread[Any]]:
+        before = answers.count(kind, path)
         held = faults.delay(kind, path, applied=True)
         thread = Thread(call)
-        until(lambda: any(call in held_calls for call in held._calls))
+        until(lambda: answers.count(kind, path) > before)
         return held, thread
 
     return begin
-
-
-class Heard:
-    """The paths of all events that a cache has taken. ``hold`` holds further ones back."""
-
-    def __init__(self, cache: MetadataCache[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-        self.paths: list[str] = []
-        self._open = threading.Event()
-        self._open.set()
-        take = cache._watch._learn
-
-        def taken(event: bk.WatchEvent) -> None:
-            assert self._open.wait(PATIENCE)
-            take(event)
-            self.paths.append(event.path)
-
-        monkeypatch.setattr(cache._watch, "_learn", taken)
-
-    def hold(self) -> None:
-        self._open.clear()
-
-    def release(self) -> None:
-        self._open.set()
-
-
-@pytest.fixture
-def heard(cache: MetadataCache[Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
-    """What the cache has heard."""
-    made = Heard(cache, monkeypatch)
-    yield made
-    made.release()
 
 
 def put(store: bk.MetadataStore, value: int, path: str = "/a/b") -> None:
@@ -121,14 +92,14 @@ def put(store: bk.MetadataStore, value: int, path: str = "/a/b") -> None:
 
 
 def test_an_event_before_the_answer_of_a_load(
-    cache: MetadataCache[Any], other: bk.MetadataStore, heard: Heard, hold: Hold
+    cache: MetadataCache[Any], other: bk.MetadataStore, heard: HeldEvents, hold: Hold
 ) -> None:
     """A value that was read before another client's write never enters after its event."""
     put(other, 1)
-    until(lambda: "/a/b" in heard.paths)
+    until(lambda: heard.count("/a/b"))
     held, loading = hold("get", "/a/b", lambda: cache.get("/a/b"))
     put(other, 2)
-    until(lambda: heard.paths.count("/a/b") == 2)
+    until(lambda: heard.count("/a/b") == 2)
     # Whoever asks now may know of the event, and does not get the answer from before.
     assert cache.get("/a/b") == 2
     held.release()
@@ -138,12 +109,12 @@ def test_an_event_before_the_answer_of_a_load(
 
 
 def test_an_absence_that_is_none_any_more(
-    cache: MetadataCache[Any], other: bk.MetadataStore, heard: Heard, hold: Hold
+    cache: MetadataCache[Any], other: bk.MetadataStore, heard: HeldEvents, hold: Hold
 ) -> None:
     """An absence that was read before a creation never enters after its event."""
     held, loading = hold("get", "/a/b", lambda: cache.get("/a/b"))
     put(other, 1)
-    until(lambda: "/a/b" in heard.paths)
+    until(lambda: heard.count("/a/b"))
     held.release()
     assert loading.result() is None
     assert cache.get_if_cached("/a/b") is NOT_CACHED
@@ -151,7 +122,7 @@ def test_an_absence_that_is_none_any_more(
 
 
 def test_children_before_the_answer_of_a_load(
-    cache: MetadataCache[Any], other: bk.MetadataStore, heard: Heard, hold: Hold
+    cache: MetadataCache[Any], other: bk.MetadataStore, heard: HeldEvents, hold: Hold
 ) -> None:
     """A list that was read before a creation or a deletion below never enters after its event."""
     changes: list[Callable[[], Any]] = [
@@ -162,7 +133,7 @@ def test_children_before_the_answer_of_a_load(
         cache.invalidate("/a/b")
         held, loading = hold("get_children", "/a/b", lambda: cache.get_children("/a/b"))
         change()
-        until(lambda number=number: heard.paths.count("/a/b/c") == number)  # type: ignore[misc]
+        until(lambda number=number: heard.count("/a/b/c") == number)  # type: ignore[misc]
         held.release()
         assert loading.result() == ([] if number == 1 else ["c"])
         assert cache.get_children("/a/b") == (["c"] if number == 1 else [])
@@ -173,17 +144,18 @@ def test_an_invalidation_before_the_answer_of_a_load(
     cache: MetadataCache[Any],
     other: bk.MetadataStore,
     faults: FaultInjector,
-    heard: Heard,
+    heard: HeldEvents,
     hold: Hold,
     how: str,
 ) -> None:
     """After each kind of invalidation, an answer from before it is given to nobody else."""
     put(other, 1)
-    until(lambda: "/a/b" in heard.paths)
+    until(lambda: heard.count("/a/b"))
     heard.hold()
     held, loading = hold("get", "/a/b", lambda: cache.get("/a/b"))
     put(other, 2)  # The cache does not hear of it.
-    before = cache._entries._epoch
+    told: list[str] = []
+    cache.add_listener(lambda event: told.append(event.kind))
     if how == "invalidate":
         cache.invalidate("/a/b")
     elif how == "refresh":
@@ -193,7 +165,7 @@ def test_an_invalidation_before_the_answer_of_a_load(
     else:
         heard.release()
         faults.gap() if how == "gap" else faults.lose_session()
-        until(lambda: cache._entries._epoch not in (None, before))
+        until(lambda: "gap" in told)
     assert cache.get("/a/b") == 2
     held.release()
     assert loading.result() in (1, 2)  # 2 if it had to be read again in another session
@@ -203,11 +175,11 @@ def test_an_invalidation_before_the_answer_of_a_load(
 
 
 def test_ones_own_write_during_a_load(
-    cache: MetadataCache[Any], other: bk.MetadataStore, heard: Heard, hold: Hold
+    cache: MetadataCache[Any], other: bk.MetadataStore, heard: HeldEvents, hold: Hold
 ) -> None:
     """A get after one's own write sees it, also if older answers end at the same time."""
     put(other, 1)
-    until(lambda: "/a/b" in heard.paths)
+    until(lambda: heard.count("/a/b"))
     writes: list[tuple[Callable[[], Any], int | None]] = [
         (lambda: cache.put("/a/b", 2), 2),
         (lambda: cache.delete("/a/b"), None),
@@ -227,12 +199,12 @@ def test_ones_own_write_during_a_load(
 
 
 def test_another_clients_write_before_the_answer_of_ones_own(
-    cache: MetadataCache[Any], other: bk.MetadataStore, heard: Heard, hold: Hold
+    cache: MetadataCache[Any], other: bk.MetadataStore, heard: HeldEvents, hold: Hold
 ) -> None:
     """If the event of a newer write comes before the answer, one's own value never enters."""
     held, writing = hold("put", "/a/b", lambda: cache.put("/a/b", 1))
     put(other, 2)
-    until(lambda: heard.paths.count("/a/b") == 2)
+    until(lambda: heard.count("/a/b") == 2)
     held.release()
     assert writing.result().version == 0
     assert cache.get_if_cached("/a/b") is NOT_CACHED
@@ -240,7 +212,7 @@ def test_another_clients_write_before_the_answer_of_ones_own(
 
 
 def test_late_events_of_ones_own_writes(
-    cache: MetadataCache[Any], other: bk.MetadataStore, heard: Heard, url: str
+    cache: MetadataCache[Any], other: bk.MetadataStore, heard: HeldEvents, url: str
 ) -> None:
     """Events that arrive after newer writes of one's own never bring an older value back."""
     heard.hold()
@@ -249,7 +221,7 @@ def test_late_events_of_ones_own_writes(
         cache.put("/a/b", value)
         assert cache.get("/a/b") == value
     heard.release()
-    while heard.paths.count("/a/b") < 20:
+    while heard.count("/a/b") < 20:
         assert cache.get("/a/b") == 19
     if "expected_revisions" in other.capabilities:
         assert cache.get_if_cached("/a/b") == 19  # The events tell that they are older.
@@ -259,12 +231,12 @@ def test_loads_that_overtake_each_other(
     cache: MetadataCache[Any],
     other: bk.MetadataStore,
     faults: FaultInjector,
-    heard: Heard,
+    heard: HeldEvents,
     hold: Hold,
 ) -> None:
     """After the answer of one load, no other load returns an older one."""
     put(other, 1)
-    until(lambda: "/a/b" in heard.paths)
+    until(lambda: heard.count("/a/b"))
     heard.hold()
     late = faults.delay("get", "/a/b")
     first = Thread(lambda: cache.get("/a/b"))
@@ -318,7 +290,7 @@ def test_nothing_is_cached_before_the_watch(store: bk.MetadataStore, faults: Fau
             assert not is_cached(cache, "/a/b")
             assert not is_cached(cache, "/a/d")
         held.release()
-        until(lambda: cache._entries._epoch is not None)
+        warm(cache, "/a/warm")
         slow.release()
         assert loading.result() is None
         assert not is_cached(cache, "/a/c")
@@ -430,7 +402,6 @@ def test_reads_never_go_back(
             found = other.get(path).result()
             assert found is not None
             until(lambda path=path, found=found: cache.get(path) == int(found.value))  # type: ignore[misc]
-        assert cache._entries.under_way == 0
 
 
 def test_a_late_read_of_a_former_watch() -> None:
@@ -442,7 +413,8 @@ def test_a_late_read_of_a_former_watch() -> None:
         former = cache._watch._follower
         assert former is not None
         held = faults.delay("watch", "/a")
-        cache._watch._hear("connection_lost")
+        faults.cut()
+        faults.restore()
         held.wait(timeout=PATIENCE)
         former._read()
         assert cache.get("/a/b") == 1

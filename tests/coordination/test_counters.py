@@ -203,9 +203,12 @@ class CountingGate(Gate):
         return super().enter(timeout)
 
 
-def five_wait(counter: Counter, faults: FaultInjector) -> list[Any]:
-    """Let five threads wait for one get, and return their futures when it goes on."""
-    counter._gate = gate = CountingGate()
+def five_wait(store: bk.MetadataStore, faults: FaultInjector) -> list[Any]:
+    """Let five threads wait for one get of a counter; return their futures when it goes on."""
+    gate = CountingGate()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("batchkeeper.coordination._sync.counters.Gate", lambda: gate)
+        counter = Counter(store, "/c")
     held = faults.delay("get", "/c")
     waiting = [begun(counter.next)]
     held.wait()
@@ -217,21 +220,20 @@ def five_wait(counter: Counter, faults: FaultInjector) -> list[Any]:
 
 def test_a_block_is_for_all_who_wait(faulty: bk.MetadataStore, faults: FaultInjector) -> None:
     """Threads that find the block empty at the same time take one block for all of them."""
-    waiting = five_wait(Counter(faulty, "/c"), faults)
+    waiting = five_wait(faulty, faults)
     assert sorted(map(result, waiting)) == [*range(5)]
     assert [kind for call in faults.calls for kind in call.kinds] == ["get", "put"]
 
 
 def test_an_error_is_for_all_who_wait(faulty: bk.MetadataStore, faults: FaultInjector) -> None:
     """Threads that wait for one request share its error, each as an exception of its own."""
-    counter = Counter(faulty, "/c")
     faulty.put("/c", b"foreign").result()
-    errors = [error(taking) for taking in five_wait(counter, faults)]
+    errors = [error(taking) for taking in five_wait(faulty, faults)]
     assert len({id(one) for one in errors}) == 5
     assert {type(one) for one in errors} == {ValueDecodeError}
     assert [kind for call in faults.calls for kind in call.kinds] == ["put", "get"]
     faulty.put("/c", b"3").result()
-    assert counter.next() == 3
+    assert Counter(faulty, "/c").next() == 3
 
 
 def test_a_failed_request(faulty: bk.MetadataStore, faults: FaultInjector) -> None:

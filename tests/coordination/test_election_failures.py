@@ -117,7 +117,8 @@ def test_an_outage_that_the_session_survives(
 
 def test_a_leader_that_is_cut_off(open_store: Open, cable: Proxy, second: Election) -> None:
     """It has lost before the next one leads; when it is back, it stands at the end of the line."""
-    first, heard = Election(open_store(SHORT, cable), PATH, b"first"), Heard()
+    store, observer = open_store(SHORT, cable), open_store()
+    first, heard = Election(store, PATH, b"first"), Heard()
     first.add_listener(heard)
     with never_two(first, second), second.observe() as values:
         assert next(values) is None
@@ -136,24 +137,24 @@ def test_a_leader_that_is_cut_off(open_store: Open, cable: Proxy, second: Electi
         cable.cut()
         heard.wait("leading", "lost", "following")
         with pytest.raises(TransactionRefusedError):
-            first._store.transaction([check, Put("/result", b"stale")]).result(PATIENCE)
+            store.transaction([check, Put("/result", b"stale")]).result(PATIENCE)
         second.resign()
         until(first.is_leader)
         while (value := next(values)) is None:
             pass
         assert value == b"first"
     heard.wait("leading", "lost", "following", "leading")
-    assert len(entries(second._store)) == 1
+    assert len(entries(observer)) == 1
 
 
 def test_a_resignation_without_a_server(open_store: Open, cable: Proxy, second: Election) -> None:
     """It ends the leadership at once; the value is removed as soon as a server answers."""
-    store = open_store(through=cable, operation_timeout=0.5)
+    store, observer = open_store(through=cable, operation_timeout=0.5), open_store()
     first = Election(store, PATH, b"first")
     first.campaign(PATIENCE)
     session = store.session.id
     second.stand()
-    until(lambda: len(entries(second._store)) == 2)
+    until(lambda: len(entries(observer)) == 2)
     cable.drops = True
     first.resign()
     assert not first.is_leader()
@@ -161,12 +162,12 @@ def test_a_resignation_without_a_server(open_store: Open, cable: Proxy, second: 
     cable.cut()
     second.campaign(PATIENCE)
     assert store.session.id == session  # So it was not the end of the session.
-    until(lambda: len(entries(second._store)) == 1)
+    until(lambda: len(entries(observer)) == 1)
 
 
 def test_a_campaign_without_a_server(open_store: Open, cable: Proxy, second: Election) -> None:
     """It waits until the time-out, and leaves nothing behind; another one waits out the outage."""
-    store = open_store(through=cable, operation_timeout=0.5)
+    store, observer = open_store(through=cable, operation_timeout=0.5), open_store()
     first = Election(store, PATH, b"first")
     store.put("/ready", b"", ephemeral=True).result(PATIENCE)
     cable.drops = True
@@ -177,17 +178,18 @@ def test_a_campaign_without_a_server(open_store: Open, cable: Proxy, second: Ele
     cable.drops = False
     cable.cut()
     first.campaign(PATIENCE)
-    until(lambda: len(entries(second._store)) == 1)
+    until(lambda: len(entries(observer)) == 1)
     assert first.is_leader()
 
 
 def test_a_server_that_stops(server: LocalServer, open_store: Open) -> None:
     """Without a server for longer than a session, nobody leads; then one does again."""
     candidates = [Election(open_store(SHORT), PATH, b"%d" % n) for n in range(2)]
+    observer = open_store()
     with never_two(*candidates):
         candidates[0].campaign(PATIENCE)
         candidates[1].stand()
-        until(lambda: len(entries(candidates[1]._store)) == 2)
+        until(lambda: len(entries(observer)) == 2)
         term, token = candidates[0].lost, candidates[0].fencing_token
         server.pause()
         try:
@@ -241,15 +243,18 @@ def test_a_leader_that_is_killed(child: subprocess.Popen[str], second: Election)
     assert second.fencing_token > token
 
 
-def test_a_leader_that_is_stopped(child: subprocess.Popen[str], second: Election) -> None:
+def test_a_leader_that_is_stopped(
+    child: subprocess.Popen[str], open_store: Open, second: Election
+) -> None:
     """Stopped for longer than its session, it knows at once that it does not lead any more."""
+    observer = open_store()
     assert child.stdin is not None
     assert child.stdout is not None
     token = int(child.stdout.readline())
     os.kill(child.pid, signal.SIGSTOP)
     second.campaign(PATIENCE)
     assert second.fencing_token > token
-    second._store.transaction([second.check(), Put("/result", b"second")]).result(PATIENCE)
+    observer.transaction([second.check(), Put("/result", b"second")]).result(PATIENCE)
     child.stdin.write("\n")
     child.stdin.flush()
     os.kill(child.pid, signal.SIGCONT)
@@ -257,4 +262,4 @@ def test_a_leader_that_is_stopped(child: subprocess.Popen[str], second: Election
     assert child.stdout.readline().strip() == "TransactionRefusedError"
     assert child.stdout.readline().split() == ["leading", "lost", "following"]
     assert second.is_leader()
-    assert second._store.get("/result").result(PATIENCE).value == b"second"  # type: ignore[union-attr]
+    assert observer.get("/result").result(PATIENCE).value == b"second"  # type: ignore[union-attr]

@@ -28,6 +28,7 @@ from batchkeeper.ops.errors import (
 )
 from batchkeeper.testing import FaultInjector
 
+from ..forgetting import forgets
 from ..forks import holds_in_a_child
 from ..waiting import PATIENCE, until
 from .candidates import LONG, PATH, Heard, background, entries, never_two, remove_leader
@@ -133,12 +134,14 @@ def test_a_leader_that_campaigns_leads_already(store: bk.MetadataStore, first: E
     assert len(entries(store)) == 1
 
 
-def test_the_next_one_leads_after_a_resignation(first: Election, second: Election) -> None:
+def test_the_next_one_leads_after_a_resignation(
+    store: bk.MetadataStore, first: Election, second: Election
+) -> None:
     """A waiting campaign returns when the leader resigns, with a greater token."""
     first.campaign(PATIENCE)
     token, term = first.fencing_token, first.lost
     with background(lambda: second.campaign(PATIENCE)) as ended:
-        until(lambda: len(entries(second._store)) == 2)
+        until(lambda: len(entries(store)) == 2)
         assert not second.is_leader()
         assert ended == []
         first.resign()
@@ -209,14 +212,16 @@ def test_a_candidate_in_the_background(first: Election, second: Election) -> Non
     until(second.is_leader)
 
 
-def test_a_resignation_ends_a_waiting_campaign(first: Election, second: Election) -> None:
+def test_a_resignation_ends_a_waiting_campaign(
+    store: bk.MetadataStore, first: Election, second: Election
+) -> None:
     """``campaign`` raises ``LockLostError`` after ``resign``, ``StoreClosedError`` after close."""
     first.campaign(PATIENCE)
     for end, error in ((second.resign, LockLostError), (second.close, StoreClosedError)):
         with background(lambda: second.campaign(PATIENCE)) as ended:
-            until(lambda: len(entries(second._store)) == 2)
+            until(lambda: len(entries(store)) == 2)
             end()
-            until(lambda: len(entries(second._store)) == 1)
+            until(lambda: len(entries(store)) == 1)
         assert [type(found) for found in ended] == [error]
     with pytest.raises(StoreClosedError, match="closed"):
         second.campaign(PATIENCE)
@@ -225,16 +230,16 @@ def test_a_resignation_ends_a_waiting_campaign(first: Election, second: Election
 
 
 def test_a_time_out_does_not_end_the_campaign_of_another_thread(
-    first: Election, second: Election
+    store: bk.MetadataStore, first: Election, second: Election
 ) -> None:
     """The candidacy lasts as long as anybody wants it: a campaign that waits, or ``stand``."""
     first.campaign(PATIENCE)
     with background(lambda: second.campaign(PATIENCE)) as ended:
-        until(lambda: len(entries(second._store)) == 2)
-        (_, before) = entries(second._store)
+        until(lambda: len(entries(store)) == 2)
+        (_, before) = entries(store)
         with pytest.raises(LockBusyError):
             second.campaign(BRIEF)
-        assert entries(second._store)[1] == before
+        assert entries(store)[1] == before
         first.resign()
     assert ended == [None]
     first.stand()
@@ -394,7 +399,10 @@ def test_a_thread_that_cannot_begin(
 ) -> None:
     """A campaign without a thread fails, and leaves nothing behind; neither does a leader."""
 
+    failed: list[Any] = []
+
     def fail(*_: Any) -> None:
+        failed.append(memory.get_children(PATH).result(PATIENCE))
         raise RuntimeError("no thread left")
 
     with Election(memory, PATH) as candidate:
@@ -402,10 +410,11 @@ def test_a_thread_that_cannot_begin(
             patch.setattr("batchkeeper.coordination._sync.elections.spawn", fail)
             with pytest.raises(RuntimeError, match="no thread left"):
                 candidate.campaign(PATIENCE)
+        failed.clear()
         with monkeypatch.context() as patch:
             patch.setattr(claims.Claim, "follow", fail)
             candidate.stand()
-            until(lambda: candidate._candidacy is None)
+            until(lambda: failed)
         until(lambda: entries(memory) == [])
         candidate.campaign(PATIENCE)
 
@@ -413,7 +422,9 @@ def test_a_thread_that_cannot_begin(
 # --- the value
 
 
-def test_an_update_is_no_election(first: Election, second: Election) -> None:
+def test_an_update_is_no_election(
+    store: bk.MetadataStore, first: Election, second: Election
+) -> None:
     """The leader's new value is seen; term, token and condition are those of the same leader."""
     first.campaign(PATIENCE)
     second.stand()
@@ -424,7 +435,7 @@ def test_an_update_is_no_election(first: Election, second: Election) -> None:
     assert (first.fencing_token, first.lost) == (token, term)
     assert first.is_leader()
     assert not term.is_set()
-    first._store.transaction([first.check(), Put("/result", b"")]).result(PATIENCE)
+    store.transaction([first.check(), Put("/result", b"")]).result(PATIENCE)
 
 
 def test_an_update_after_somebody_elses_put(store: bk.MetadataStore, first: Election) -> None:
@@ -699,16 +710,21 @@ def test_updating_and_campaigning_in_a_callback(store: bk.MetadataStore, first: 
 
 def test_closed_listeners_are_forgotten(first: Election) -> None:
     """Listeners that come and go take no room, also if nothing happens meanwhile."""
-    for _ in range(10):
+
+    def listen(heard: Heard) -> None:
+        first.add_listener(heard).close()
         first.add_listener(Heard()).close()
-    assert len(first._listeners) <= 1
+
+    assert forgets(Heard, listen)
 
 
 def test_a_closed_listener_hears_nothing(store: bk.MetadataStore, first: Election) -> None:
     """A listener that was closed, in its callback or elsewhere, hears no later event."""
     ours, other, stays = Heard(), Heard(), Heard()
+    threads: list[threading.Thread] = []
 
     def once(event: str) -> None:
+        threads.append(threading.current_thread())
         ours(event)
         until(lambda: len(stays.events) == 3)  # Two more events wait for this listener.
         listener.close()
@@ -722,7 +738,7 @@ def test_a_closed_listener_hears_nothing(store: bk.MetadataStore, first: Electio
     ours.wait("leading")
     remove_leader(store)
     stays.wait("leading", "lost", "leading")
-    until(lambda: not listener._running)
+    until(lambda: not any(thread.is_alive() for thread in threads))
     assert ours.events == ["leading"]
     assert other.events == []
 
@@ -753,13 +769,15 @@ def test_observing(store: bk.MetadataStore, first: Election, second: Election) -
         assert store.metrics().watches <= 3  # Those of two candidates, and this one.
 
 
-def test_an_observer_that_sleeps_sees_the_last_value(first: Election, second: Election) -> None:
+def test_an_observer_that_sleeps_sees_the_last_value(
+    store: bk.MetadataStore, first: Election, second: Election
+) -> None:
     """Values that were replaced meanwhile may be left out; the present one never is."""
     first.campaign(PATIENCE)
     with second.observe() as values:
         assert next(values) == b"first"
         second.stand()
-        until(lambda: len(entries(second._store)) == 2)
+        until(lambda: len(entries(store)) == 2)
         for n in range(50):
             first.update(b"%d" % n)
         first.resign()

@@ -13,6 +13,7 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.coordination._sync import groups
 from batchkeeper.coordination._sync.groups import Group, GroupEvent
+from batchkeeper.coordination._sync.memberships import Membership
 from batchkeeper.coordination.members import Member
 from batchkeeper.testing import FaultInjector
 from batchkeeper.testing.servers import LocalServer
@@ -276,21 +277,20 @@ def test_a_leave_in_an_outage_takes_effect_after_it(
     others = Group(open_direct(LONG), "/hubs")
     with bk.open_store(server.url, session_timeout=LONG, operation_timeout=0.3) as store:
         group = Group(store, "/hubs")
-        until(lambda: joined(group))
-        member = next(iter(group._own))
+        member = until(lambda: joined(group))
+        assert member is not None
         server.pause()
         member.leave()
         server.resume()
         until(lambda: members(others) == {})
 
 
-def joined(group: Group) -> bool:
+def joined(group: Group) -> Membership | None:
     """Join with the short time-outs of the store, as often as it takes."""
     try:
-        group.join("hub-1", b"1", PATIENCE)
+        return group.join("hub-1", b"1", PATIENCE)
     except bk.MetadataStoreError:
-        return False
-    return True
+        return None
 
 
 @pytest.mark.parametrize("timeout", [0, 0.1])

@@ -55,7 +55,8 @@ def test_a_persistent_value_is_no_member(
     store: bk.MetadataStore, another: Callable[[], bk.MetadataStore]
 ) -> None:
     """Values at and below a member's name are neither members nor touched by them."""
-    group, other = Group(store, "/g", "alive"), Group(another(), "/g", "alive")
+    second = another()
+    group, other = Group(store, "/g", "alive"), Group(second, "/g", "alive")
     kept = {
         "/g/hub-1": b"one",
         "/g/hub-2": b"two",
@@ -70,16 +71,16 @@ def test_a_persistent_value_is_no_member(
     found = result(store.get(member.path))
     assert found is not None
     assert found.stat.ephemeral
-    other._store.sync()
+    second.sync()
     assert other.members() == {"hub-1": Member("hub-1", b"1", member.incarnation)}
     member.update(b"2")
-    other._store.sync()
+    second.sync()
     assert other.members() == {"hub-1": Member("hub-1", b"2", member.incarnation)}
     with pytest.raises(bk.LockBusyError) as caught:
         other.join("hub-1", timeout=0)
     assert caught.value.value == b"2"
     member.leave()
-    other._store.sync()
+    second.sync()
     assert other.members() == {}
     assert {path: value for path, value, _ in store.scan("/g")} == kept
 

@@ -82,7 +82,8 @@ def in_background(call: Callable[[], Any]) -> threading.Thread:
 
 def test_members_are_there_from_join_to_leave(store: bk.MetadataStore, another: Opens) -> None:
     """Everybody sees a member with its name, its data and its incarnation until it leaves."""
-    group, other = Group(store, "/hubs"), Group(another(), "/hubs")
+    second = another()
+    group, other = Group(store, "/hubs"), Group(second, "/hubs")
     one = group.join("hub-1", b"10.0.0.1", PATIENCE)
     two = other.join("hub-2", timeout=PATIENCE)
     assert (one.name, one.data, one.joined) == ("hub-1", b"10.0.0.1", True)
@@ -91,14 +92,14 @@ def test_members_are_there_from_join_to_leave(store: bk.MetadataStore, another: 
         "hub-1": Member("hub-1", b"10.0.0.1", one.incarnation),
         "hub-2": Member("hub-2", b"", two.incarnation),
     }
-    for each, session in ((group, store), (other, other._store)):
+    for each, session in ((group, store), (other, second)):
         session.sync()
         assert each.members() == expected
     assert one.held_until() == store.session.valid_until()
     one.leave()
     assert one.lost.is_set()
     assert one.held_until() == -math.inf
-    other._store.sync()
+    second.sync()
     assert list(other.members()) == ["hub-2"]
     one.leave()
     with pytest.raises(LockLostError):

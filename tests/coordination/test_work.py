@@ -106,7 +106,7 @@ def test_many_workers(store_url: str) -> None:
         assert jobs(store) == claims(store) == []
 
 
-def test_a_waiting_worker(store_url: str) -> None:
+def test_a_waiting_worker(store_url: str, waits: Callable[[], int]) -> None:
     """Who waits gets a job as soon as there is one: put, given back, or of a session that ended."""
     with bk.open_store(store_url) as store:
         queue = WorkQueue(store, "/q")
@@ -114,7 +114,7 @@ def test_a_waiting_worker(store_url: str) -> None:
         queue.put(b"job")
         job = result(waiting)
         waiting = begun(queue.claim)
-        until(lambda: queue._claiming)
+        until(lambda: waits() == 1)
         job.release()
         assert result(waiting).attempt == 2
 
@@ -135,7 +135,7 @@ def test_timeouts(stores: Callable[..., bk.MetadataStore]) -> None:
 
 
 def test_a_worker_whose_session_ends(
-    stores: Callable[..., bk.MetadataStore], faults: FaultInjector
+    stores: Callable[..., bk.MetadataStore], faults: FaultInjector, waits: Callable[[], int]
 ) -> None:
     """Another worker gets its job; the first cannot finish it, nor take it from the second."""
     store = stores(wrap=faults)
@@ -143,7 +143,7 @@ def test_a_worker_whose_session_ends(
     first.put(b"job")
     lost = take(first)
     waiting = begun(second.claim)
-    until(lambda: second._claiming)
+    until(lambda: waits() == 1)
     faults.lose_session()
     job = result(waiting)
     assert not lost.held
@@ -287,7 +287,7 @@ def test_a_server_that_does_not_answer(
     job = take(queue)
     held = faults.delay("transaction", applied=True, times=None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_timeout", 0.5)
+        patch.setattr(bk.MetadataStore, "operation_timeout", 0.5)
         assert isinstance(error(begun(job.done)), bk.IndeterminateError)
     held.remove()
     job.done()
@@ -331,12 +331,14 @@ def test_a_timeout_in_an_outage(
         held.remove()
 
 
-def test_a_failure_for_good(stores: Callable[..., bk.MetadataStore], faults: FaultInjector) -> None:
+def test_a_failure_for_good(
+    stores: Callable[..., bk.MetadataStore], faults: FaultInjector, waits: Callable[[], int]
+) -> None:
     """A permanent error ends all waiting calls, and a later call starts over."""
     store = stores(wrap=faults)
     queue = WorkQueue(store, "/q")
     waiting = [begun(queue.claim) for _ in range(3)]
-    until(lambda: queue._claiming == 3)
+    until(lambda: waits() == 3)
     faults.end_watches(bk.AuthenticationError("no more"))
     for future in waiting:
         assert isinstance(error(future), bk.AuthenticationError)
@@ -345,7 +347,7 @@ def test_a_failure_for_good(stores: Callable[..., bk.MetadataStore], faults: Fau
 
 
 def test_events_that_are_missing(
-    stores: Callable[..., bk.MetadataStore], faults: FaultInjector
+    stores: Callable[..., bk.MetadataStore], faults: FaultInjector, waits: Callable[[], int]
 ) -> None:
     """After a gap, the queue is read again: nothing that was missed is forgotten."""
     store = stores(wrap=faults)
@@ -353,7 +355,7 @@ def test_events_that_are_missing(
     with pytest.raises(bk.OperationTimeoutError):
         queue.claim(0.01)
     waiting = begun(queue.claim)
-    until(lambda: queue._claiming)
+    until(lambda: waits() == 1)
     faults.cut()
     other.put(b"job")
     faults.restore(gap=True)
@@ -362,7 +364,10 @@ def test_events_that_are_missing(
 
 @pytest.mark.parametrize("kind", ["watch", "get_children"])
 def test_a_broken_watch(
-    stores: Callable[..., bk.MetadataStore], faults: FaultInjector, kind: str
+    stores: Callable[..., bk.MetadataStore],
+    faults: FaultInjector,
+    kind: str,
+    waits: Callable[[], int],
 ) -> None:
     """While it is away, the queue does not say that no job is free: it looks first."""
     queue = WorkQueue(stores(wrap=faults), "/q")
@@ -373,7 +378,7 @@ def test_a_broken_watch(
     held.wait(timeout=PATIENCE)
     queue.put(b"2")
     claiming = begun(queue.claim, 0)
-    until(lambda: queue._claiming)
+    until(lambda: waits() == 1)
     held.release()
     assert result(claiming).value == b"2"
 
@@ -452,13 +457,13 @@ def test_a_long_queue_stays_quick(
 
 
 def test_no_herd_in_a_process(
-    stores: Callable[..., bk.MetadataStore], faults: FaultInjector
+    stores: Callable[..., bk.MetadataStore], faults: FaultInjector, waits: Callable[[], int]
 ) -> None:
     """Of 20 threads that wait for a job through one object, one asks the store for it."""
     store = stores(wrap=faults)
     queue = WorkQueue(store, "/q")
     waiting = [begun(queue.claim) for _ in range(20)]
-    until(lambda: queue._claiming == 20)
+    until(lambda: waits() == 20)
     for number in range(20):
         queue.put(b"")
         until(lambda: sum(future.done() for future in waiting) == number + 1)  # noqa: B023
@@ -486,14 +491,16 @@ def test_a_queue_that_nobody_uses(
     take(queue).done()
 
 
-def test_the_store_is_closed(stores: Callable[..., bk.MetadataStore]) -> None:
+def test_the_store_is_closed(
+    stores: Callable[..., bk.MetadataStore], waits: Callable[[], int]
+) -> None:
     """Whoever waits gets an error; a job of the store goes to others, and is not held any more."""
     store, other = stores(), WorkQueue(stores(), "/q")
     queue = WorkQueue(store, "/q")
     queue.put(b"job")
     job = take(queue)
     waiting = begun(queue.claim)
-    until(lambda: queue._claiming)
+    until(lambda: waits() == 1)
     store.close()
     assert isinstance(error(waiting), bk.StoreClosedError)
     assert not job.held

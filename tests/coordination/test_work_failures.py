@@ -122,14 +122,16 @@ def test_a_worker_that_is_stopped(url: str) -> None:
             assert queue.size() == 0
 
 
-def test_an_outage_that_is_shorter_than_the_session(server: LocalServer) -> None:
+def test_an_outage_that_is_shorter_than_the_session(
+    server: LocalServer, waits: Callable[[], int]
+) -> None:
     """A worker keeps its job, waits on for the next one, and then gets that."""
     with bk.open_store(server.url, session_timeout=60) as store:
         queue = WorkQueue(store, "/q")
         queue.put(b"job")
         job = queue.claim(PATIENCE)
         waiting = begun(queue.claim, PATIENCE)
-        until(lambda: queue._claiming)
+        until(lambda: waits() == 1)
         server.restart()
         until(lambda: _done(job))
         assert not waiting.done()
@@ -156,7 +158,9 @@ def _put(queue: WorkQueue) -> bool:
     return True
 
 
-def test_a_worker_that_is_cut_off(server: LocalServer, proxy: Callable[[str], Proxy]) -> None:
+def test_a_worker_that_is_cut_off(
+    server: LocalServer, proxy: Callable[[str], Proxy], waits: Callable[[], int]
+) -> None:
     """A worker that cannot reach the server does not hold its job by the time another gets it."""
     between = proxy(server.address)
     with (
@@ -167,7 +171,7 @@ def test_a_worker_that_is_cut_off(server: LocalServer, proxy: Callable[[str], Pr
         queue.put(b"job")
         lost = WorkQueue(cut_off, "/q").claim(PATIENCE)
         waiting = begun(queue.claim, PATIENCE)
-        until(lambda: queue._claiming)
+        until(lambda: waits() == 1)
         between.drops = between.swallows = True
         job = result(waiting)
         assert not lost.held

@@ -19,10 +19,13 @@ from batchkeeper.hubs import (
     MetaStore,
     NoKeyError,
     NoLedgerError,
+    Table,
     Version,
 )
 from batchkeeper.testing import FaultInjector
 
+from ...background import working
+from ...forgetting import forgets
 from ...forks import holds_in_a_child
 from ...waiting import PATIENCE, result, until
 
@@ -50,13 +53,19 @@ def faults() -> FaultInjector:
 
 
 @pytest.fixture
-def memory(fresh_url: Callable[[str], str], faults: FaultInjector) -> Iterator[LedgerTable]:
-    """An empty table of ledgers in memory."""
+def quick(fresh_url: Callable[[str], str], faults: FaultInjector) -> Iterator[MetaStore]:
+    """An empty store of tables in memory."""
     with (
         bk.open_store(fresh_url("memory"), wrap=faults, operation_timeout=2.0) as store,
         MetaStore(store) as tables,
     ):
-        yield LedgerTable(tables)
+        yield tables
+
+
+@pytest.fixture
+def memory(quick: MetaStore) -> LedgerTable:
+    """An empty table of ledgers in memory."""
+    return LedgerTable(quick)
 
 
 class Told(list[tuple[int, bytes | None]]):
@@ -137,11 +146,11 @@ def test_bad_input_is_refused(memory: LedgerTable, faults: FaultInjector, call: 
     assert faults.calls == ()
 
 
-def test_a_name_that_is_none_is_refused(memory: LedgerTable) -> None:
+def test_a_name_that_is_none_is_refused(quick: MetaStore) -> None:
     """Like the name of any table."""
     for name in ("", None, 5):
         with pytest.raises(IllegalOperationError):
-            LedgerTable(memory._tables, name)  # type: ignore[arg-type]
+            LedgerTable(quick, name)  # type: ignore[arg-type]
 
 
 def test_a_ledger_without_metadata(tables: MetaStore, ledgers: LedgerTable) -> None:
@@ -149,9 +158,12 @@ def test_a_ledger_without_metadata(tables: MetaStore, ledgers: LedgerTable) -> N
     tables.create_table("ledgers").put(f"{5:019}", {"other": b""}, NEW)
     with pytest.raises(bk.ValueDecodeError, match="ledger 5"):
         ledgers.read(5)
-    with pytest.raises(bk.ValueDecodeError):
-        ledgers.add_listener(5, print)
-    assert ledgers._table()._watchers._armed == {}
+
+    def fail(told: Told) -> None:
+        with pytest.raises(bk.ValueDecodeError):
+            ledgers.add_listener(5, told)
+
+    assert forgets(Told, fail)
     assert ledgers.write(5, b"mended", ANY) == ledgers.read(5).version
 
 
@@ -291,23 +303,20 @@ def test_a_change_before_the_first_call(
 ) -> None:
     """A change while the listener is being added is reported after the earlier read."""
     memory.create(5, b"1")
-    table = memory._table()
-    monkeypatch.setattr(memory, "_table", lambda: table)
-    get = table.get
+    get = Table.get
 
-    def slow(*args: Any) -> Any:
-        monkeypatch.setattr(table, "get", get)
-        value = get(*args)
+    def slow(table: Table, *args: Any) -> Any:
+        monkeypatch.setattr(Table, "get", get)
+        value = get(table, *args)
         memory.write(5, b"2", ANY)
-        until(lambda: not table._watchers._armed and not table._watchers._listener._waiting)
-        # Until its watcher was called.
+        # Until its watcher was called: this one is called after it.
         calls = threading.Event()
-        get(f"{5:019}", (), lambda *_: calls.set())
+        table.get(f"{5:019}", (), lambda *_: calls.set())
         memory.write(5, b"3", ANY)
         assert calls.wait(PATIENCE)
         return value
 
-    monkeypatch.setattr(table, "get", slow)
+    monkeypatch.setattr(Table, "get", slow)
     told = Told()
     with memory.add_listener(5, told):
         told.wait((5, b"1"), (5, b"3"))
@@ -325,10 +334,12 @@ def test_a_closed_listener_is_told_nothing(ledgers: LedgerTable) -> None:
             told(ledger_id, found)
             ended.set()
 
-    listener = ledgers.add_listener(5, Told())
-    listener.close()
-    listener.close()
-    assert ledgers._table()._watchers._armed == {}
+    def listen(told: Told) -> None:
+        listener = ledgers.add_listener(5, told)
+        listener.close()
+        listener.close()
+
+    assert forgets(Told, listen)
     closing.append(ledgers.add_listener(5, close))
     with ledgers.add_listener(5, others):
         others.wait((5, None))
@@ -338,7 +349,6 @@ def test_a_closed_listener_is_told_nothing(ledgers: LedgerTable) -> None:
         ledgers.write(5, b"2", version)
         others.wait((5, None), (5, b"1"), (5, b"2"))
     assert told == [(5, b"1")]
-    until(lambda: not ledgers._table()._watchers._armed)
 
 
 def test_a_slow_or_failing_listener_delays_nobody(ledgers: LedgerTable) -> None:
@@ -377,27 +387,27 @@ def test_a_listener_outlives_failures(memory: LedgerTable, faults: FaultInjector
 
 
 def test_a_listener_that_cannot_begin(memory: LedgerTable, faults: FaultInjector) -> None:
-    """The call raises the error, and nothing is left behind."""
+    """The call raises the error, and nothing is called later."""
+    told, others = Told(), Told()
     faults.fail("get")
     with pytest.raises(bk.StoreUnavailableError):
-        memory.add_listener(5, Told())
-    assert memory._table()._watchers._armed == {}
+        memory.add_listener(5, told)
+    with memory.add_listener(5, others):
+        memory.create(5, b"")
+        others.wait((5, None), (5, b""))
+    assert told == []
 
 
-def test_a_listener_of_a_damaged_ledger(tables: MetaStore, ledgers: LedgerTable) -> None:
+def test_a_listener_of_a_damaged_ledger(
+    tables: MetaStore, ledgers: LedgerTable, caplog: pytest.LogCaptureFixture
+) -> None:
     """While it cannot be read, nothing is reported; afterwards, its state."""
     told = Told()
     table = tables.create_table("ledgers")
     with ledgers.add_listener(5, told):
         told.wait((5, None))
         table.put(f"{5:019}", {"other": b""}, NEW)
-        watchers = ledgers._table()._watchers
-        until(
-            lambda: (
-                watchers._armed
-                and all(a.baseline and a.baseline.there for (a,) in watchers._armed.values())
-            )
-        )
+        until(lambda: "a ledger cannot be read" in caplog.text)
         ledgers.write(5, b"1", ANY)
         told.wait((5, None), (5, b"1"))
 
@@ -432,25 +442,23 @@ def test_a_close_ends_all(store_url: str, which: str) -> None:
 
 
 def test_a_close_during_the_read_of_a_listener(
-    memory: LedgerTable, monkeypatch: pytest.MonkeyPatch
+    quick: MetaStore, memory: LedgerTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A result that it has read is no longer reported."""
     told = Told()
-    table = memory._table()
-    monkeypatch.setattr(memory, "_table", lambda: table)
-    get = table.get
-    listener = memory.add_listener(5, told)
+    get = Table.get
+    memory.add_listener(5, told)
     told.wait((5, None))
 
-    def close(*args: Any) -> Any:
-        value = get(*args)
-        memory._tables.close()
+    def close(table: Table, *args: Any) -> Any:
+        value = get(table, *args)
+        quick.close()
         return value
 
-    monkeypatch.setattr(table, "get", close)
+    monkeypatch.setattr(Table, "get", close)
     memory.create(5, b"1")
-    until(lambda: memory._tables.closed)
-    until(lambda: not listener._queue._running)
+    until(lambda: quick.closed)
+    until(lambda: not working("listener of ledger"))
     assert told == [(5, None)]
 
 

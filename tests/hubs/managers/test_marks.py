@@ -26,6 +26,7 @@ from batchkeeper.hubs.managers import (
 from batchkeeper.hubs.managers._sync import marks as marks_module
 from batchkeeper.hubs.tables import DamagedRecordError, Version
 
+from ...background import working
 from ...forks import holds_in_a_child
 from ...waiting import PATIENCE, result, until
 
@@ -42,9 +43,16 @@ def subscriptions(
 
 
 @pytest.fixture
-def quick(fresh_url: Callable[[str], str]) -> Iterator[SubscriptionDataManager]:
-    """A manager of subscriptions where the kind of store does not matter."""
-    with bk.open_store(fresh_url("memory")) as store, open_managers(store) as managers:
+def memory(fresh_url: Callable[[str], str]) -> Iterator[bk.MetadataStore]:
+    """An empty store where its kind does not matter."""
+    with bk.open_store(fresh_url("memory")) as store:
+        yield store
+
+
+@pytest.fixture
+def quick(memory: bk.MetadataStore) -> Iterator[SubscriptionDataManager]:
+    """A manager of subscriptions in it."""
+    with open_managers(memory) as managers:
         yield managers.subscriptions
 
 
@@ -350,14 +358,14 @@ def test_a_mark_that_meets_a_new_subscription(quick: SubscriptionDataManager) ->
 
 
 def test_a_damaged_subscription_holds_up_no_others(
-    quick: SubscriptionDataManager, monkeypatch: pytest.MonkeyPatch
+    memory: bk.MetadataStore, quick: SubscriptionDataManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its error is raised, and the marks of all others are stored, even in later batches."""
     monkeypatch.setattr(marks_module, "_PAGE", 3)
     names = [f"s{number}" for number in range(10)]
     subscribe(quick, *names)
-    store, writes = quick._table_of("t").shelf.store, Writes(quick)
-    result(store.put("/hedwig/region/topics/t/subscribers/s0", b"damage"))
+    writes = Writes(quick)
+    result(memory.put("/hedwig/region/topics/t/subscribers/s0", b"damage"))
     marks = ConsumeMarks(writes, interval=NEVER)  # type: ignore[arg-type]
     for name in names:
         marks.consumed("t", name, at(1))
@@ -407,7 +415,7 @@ def test_a_writer_that_failed_begins_again(
         marks.consumed("t", "s", at(1))
     writes.error = KeyError("unexpected")  # type: ignore[assignment]
     marks.consumed("t", "s", at(1))
-    until(lambda: writes.written and not marks._running, "the writer did not end")
+    until(lambda: writes.written and not working("consume marks"), "the writer did not end")
     writes.error = None
     marks.consumed("t", "s", at(1))
     until(lambda: stored(quick) == 1, "the mark was not written")

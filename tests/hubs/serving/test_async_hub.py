@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 import batchkeeper as bk
 from batchkeeper.hubs import (
+    AsyncComparedOwnership,
+    AsyncEphemeralOwnership,
     AsyncFileLogs,
     AsyncSubscription,
+    AsyncSubscriptionDataManager,
     AsyncTopicClient,
     AsyncTopicHub,
     Claim,
@@ -26,19 +29,19 @@ from batchkeeper.hubs import (
 from ...waiting import PATIENCE
 from .conftest import R
 
+Work = Callable[[AsyncTopicHub, AsyncTopicHub, bk.AsyncMetadataStore], Awaitable[None]]
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(PATIENCE):
-        while not holds():  # noqa: ASYNC110 - nothing else tells
-            await asyncio.sleep(0.005)
+OWNERSHIPS: Final[dict[str, type]] = {
+    "ephemeral": AsyncEphemeralOwnership,
+    "compared": AsyncComparedOwnership,
+}
 
 
 def run(
     store_url: str,
     ownership: str,
     logs: AsyncFileLogs,
-    work: Callable[[AsyncTopicHub, AsyncTopicHub], Awaitable[None]],
+    work: Work,
 ) -> None:
     """Do some work with two hubs of one store."""
 
@@ -49,9 +52,11 @@ def run(
             AsyncTopicHub(store, R, "hub-1:1", logs, settings) as one,
             AsyncTopicHub(store, R, "hub-2:1", logs, settings) as two,
         ):
-            await until(lambda: len(one.hosts._view.latest().hubs) == 2)
-            await until(lambda: len(two.hosts._view.latest().hubs) == 2)
-            await work(one, two)
+            async with asyncio.timeout(PATIENCE):
+                for each in (one, two):
+                    while len(await each.hosts.hubs()) < 2:  # noqa: ASYNC110 - nothing else tells
+                        await asyncio.sleep(0.005)
+            await work(one, two, store)
 
     asyncio.run(main())
 
@@ -59,7 +64,7 @@ def run(
 def test_a_topic_moves(store_url: str, ownership: str, tmp_path: Path) -> None:
     """A client publishes and reads while a topic moves between hubs."""
 
-    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub, _: object) -> None:
         hubs = {one.address: one, two.address: two}
 
         async def connect(address: str) -> AsyncTopicHub:
@@ -97,18 +102,15 @@ def test_a_cancelled_publish_disturbs_no_other(
 ) -> None:
     """Those that share its append get their numbers, in the order of the calls."""
 
-    async def work(one: AsyncTopicHub, _: AsyncTopicHub) -> None:
-        logs = one._logs
-        assert isinstance(logs, Slow)
+    logs = Slow(tmp_path)
+
+    async def work(one: AsyncTopicHub, *_: object) -> None:
         calls = [asyncio.create_task(one.publish("p", "t", b"0", True))]
         await logs.entered.wait()
-
-        def waiting(count: int) -> bool:
-            return len(one._topics._by_name["t"]._waiting) == count
-
         for number in range(1, 4):
             calls.append(asyncio.create_task(one.publish("p", "t", b"%d" % number)))
-            await until(partial(waiting, number))
+            for _ in range(20):  # It waits behind the others.
+                await asyncio.sleep(0)
         calls[0].cancel()
         calls[2].cancel()
         logs.may.set()
@@ -118,13 +120,13 @@ def test_a_cancelled_publish_disturbs_no_other(
         assert isinstance(answers[0], asyncio.CancelledError)
         assert [m.body for m in await logs.read("t", 0, 9)] == [b"0", b"1", b"2", b"3"]
 
-    run(store_url, ownership, Slow(tmp_path), work)
+    run(store_url, ownership, logs, work)
 
 
 def test_a_cancelled_claim_is_no_dead_end(store_url: str, ownership: str, tmp_path: Path) -> None:
     """Whenever the caller goes away, the next one gets the topic, or the hub that has it."""
 
-    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub, _: object) -> None:
         for pauses in range(40):
             topic = f"t{pauses}"
             call = asyncio.create_task(one.publish("p", topic, b"1", True))
@@ -144,7 +146,7 @@ def test_a_cancelled_claim_is_no_dead_end(store_url: str, ownership: str, tmp_pa
 def test_a_cancelled_take_loses_nothing(store_url: str, ownership: str, tmp_path: Path) -> None:
     """The next call returns the messages."""
 
-    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub, _: object) -> None:
         found = await one.subscribe("s", "t", True)
         assert isinstance(found, AsyncSubscription)
         for number in range(20):
@@ -167,7 +169,7 @@ def test_a_cancelled_take_loses_nothing(store_url: str, ownership: str, tmp_path
 def test_a_cancelled_release_is_no_dead_end(store_url: str, ownership: str, tmp_path: Path) -> None:
     """Whenever the caller goes away, the topic is served: by this hub, or by the next."""
 
-    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub, _: object) -> None:
         async def lost(claim: Claim) -> None:
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -181,7 +183,6 @@ def test_a_cancelled_release_is_no_dead_end(store_url: str, ownership: str, tmp_
                 await asyncio.sleep(0)
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
-            await until(lambda: not one._topics._locks)
             answer = await two.publish("p", topic, b"2", True)
             if isinstance(answer, Redirect):
                 assert answer.hub == one.info
@@ -197,7 +198,7 @@ def test_a_claim_ends_although_its_caller_goes_away(
 ) -> None:
     """A listener is not interrupted, and the topic is served when it has ended."""
 
-    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub, _: object) -> None:
         seen: list[str] = []
         entered, may = asyncio.Event(), asyncio.Event()
 
@@ -226,10 +227,12 @@ def test_a_claim_ends_although_its_caller_goes_away(
 def test_a_cancelled_stop_can_be_repeated(store_url: str, ownership: str, tmp_path: Path) -> None:
     """Wherever it was cancelled, the next call hands all over, and leaves."""
 
-    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+    logs = AsyncFileLogs(tmp_path, sync=False)
+
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub, store: bk.AsyncMetadataStore) -> None:
         names = [f"t{number}" for number in range(5)]
         for pauses in (0, 1, 5, 20, 50, 100):
-            hub = AsyncTopicHub(one._store, R, f"hub-{pauses + 3}:1", one._logs, one.settings)
+            hub = AsyncTopicHub(store, R, f"hub-{pauses + 3}:1", logs, one.settings)
             await hub.start()
             for name in names:
                 topic = f"{name}-{pauses}"
@@ -246,7 +249,7 @@ def test_a_cancelled_stop_can_be_repeated(store_url: str, ownership: str, tmp_pa
                 answer = await two.publish("p", f"{name}-{pauses}", b"2", True)
                 assert answer == Published(2, two.info)
 
-    run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)
+    run(store_url, ownership, logs, work)
 
 
 @pytest.mark.parametrize("store_url", ["memory"], indirect=True)
@@ -255,16 +258,17 @@ def test_whoever_stops_a_hub_finds_it_stopped(
 ) -> None:
     """Two calls at the same time return when all is handed over, not only one of them."""
 
-    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
-        may = asyncio.Event()
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub, _: object) -> None:
+        entered, may = asyncio.Event(), asyncio.Event()
 
         async def lost(claim: Claim) -> None:
+            entered.set()
             await may.wait()
 
         one.add_listener(lost=lost)
         await one.publish("p", "t", b"1", True)
         calls = [asyncio.create_task(one.stop()) for _ in range(2)]
-        await until(lambda: bool(one._topics._locks))
+        await entered.wait()
         assert one.topics
         assert not any(call.done() for call in calls)
         may.set()
@@ -282,21 +286,21 @@ def test_clients_do_not_wait_for_each_others_redirect(
 ) -> None:
     """When a topic with many subscribers has moved, all of them ask the old hub at once."""
 
-    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub, _: object) -> None:
         await one.publish("p", "t", b"1", True)
         asking = 0
         everybody = asyncio.Event()
-        owner = two._holding._ownership.owner
+        look = OWNERSHIPS[ownership].look  # type: ignore[attr-defined]
 
-        async def slow(topic: str | bytes) -> object:
+        async def slow(self: object, topic: str | bytes) -> object:
             nonlocal asking
             asking += 1
             if asking == 50:
                 everybody.set()
             await everybody.wait()
-            return await owner(topic)
+            return await look(self, topic)
 
-        monkeypatch.setattr(two._holding._ownership, "owner", slow)
+        monkeypatch.setattr(OWNERSHIPS[ownership], "look", slow)
         async with asyncio.timeout(PATIENCE):
             calls = [two.subscribe(f"s{number}", "t") for number in range(50)]
             assert await asyncio.gather(*calls) == [Redirect(one.info)] * 50
@@ -310,20 +314,19 @@ def test_nobody_is_connected_without_a_subscription(
 ) -> None:
     """A subscription that is removed while its subscriber connects ends that connection, too."""
 
-    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
-        subscriptions = one._subscribing._subscriptions
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub, _: object) -> None:
         first = await one.subscribe("s", "t", True)
         assert isinstance(first, AsyncSubscription)
         entered, may = asyncio.Event(), asyncio.Event()
-        read = subscriptions.read_subscription_data
+        read = AsyncSubscriptionDataManager.read_subscription_data
 
-        async def slow(topic: str, subscriber: str) -> object:
-            found = await read(topic, subscriber)
+        async def slow(self: AsyncSubscriptionDataManager, topic: str, subscriber: str) -> object:
+            found = await read(self, topic, subscriber)
             entered.set()
             await may.wait()
             return found
 
-        monkeypatch.setattr(subscriptions, "read_subscription_data", slow)
+        monkeypatch.setattr(AsyncSubscriptionDataManager, "read_subscription_data", slow)
         connecting = asyncio.create_task(one.subscribe("s", "t", True, "attach"))
         await entered.wait()
         removing = asyncio.create_task(one.unsubscribe("s", "t"))
@@ -335,6 +338,5 @@ def test_nobody_is_connected_without_a_subscription(
         assert await removing is True
         with pytest.raises(TopicLostError, match="closed"):
             await connection.take(timeout=0)
-        assert not one._topics._by_name["t"]._subscriptions
 
     run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -28,14 +29,14 @@ from batchkeeper.hubs import (
     TooManyRedirectsError,
     TopicClient,
     TopicHub,
-    TopicLostError,
+    open_managers,
 )
 from batchkeeper.hubs.serving._sync import client as serving_client
 from batchkeeper.testing.servers import LocalServer
 
 from ...proxy import Proxy
 from ...waiting import PATIENCE, until
-from .conftest import MakeHub, R
+from .conftest import Hubs, R
 from .test_hub import chosen, joined
 
 
@@ -70,7 +71,7 @@ def read(reader: Reader, count: int) -> list[bytes]:
     return [message.body for message in found]
 
 
-def test_redirects_are_followed(hub: MakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redirects_are_followed(hub: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub that had the topic is asked first from then on."""
     one, two = hub("hub-1:1"), hub("hub-2:1")
     joined(one, two)
@@ -82,7 +83,7 @@ def test_redirects_are_followed(hub: MakeHub, monkeypatch: pytest.MonkeyPatch) -
     assert net.asked == ["hub-1:1", "hub-2:1", "hub-2:1"]
 
 
-def test_subscribing_through_redirects(hub: MakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subscribing_through_redirects(hub: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages arrive, a subscription can be removed, and errors of the hub reach the caller."""
     one, two = hub("hub-1:1"), hub("hub-2:1")
     joined(one, two)
@@ -147,7 +148,7 @@ def test_too_many_redirects() -> None:
     assert max(map(len, asked)) == 4
 
 
-def test_without_hubs(hub: MakeHub) -> None:
+def test_without_hubs(hub: Hubs) -> None:
     """The error at the end of its time says what the last hub said."""
     client = Net().client("down:1", timeout=0.1)
     with pytest.raises(bk.OperationTimeoutError, match="down:1") as caught:
@@ -163,7 +164,7 @@ def test_without_hubs(hub: MakeHub) -> None:
         TopicClient(Net(), ["a"], most_redirects=0)
 
 
-def test_a_reader_follows_its_topic(hub: MakeHub) -> None:
+def test_a_reader_follows_its_topic(hub: Hubs) -> None:
     """The topic moves ten times while it is published to; each message is read once, in order."""
     hubs = [hub(f"hub-{number}:1") for number in range(3)]
     joined(*hubs)
@@ -191,7 +192,7 @@ def test_a_reader_follows_its_topic(hub: MakeHub) -> None:
     assert found == [b"%d" % number for number in range(publishing.result())]
 
 
-def test_a_subscriber_that_restarts_goes_on_at_its_mark(hub: MakeHub) -> None:
+def test_a_subscriber_that_restarts_goes_on_at_its_mark(hub: Hubs) -> None:
     """What it had consumed does not come again."""
     one = hub("hub-1:1")
     client = Net(one).client()
@@ -205,7 +206,7 @@ def test_a_subscriber_that_restarts_goes_on_at_its_mark(hub: MakeHub) -> None:
         assert [one.body for one in reader.take(timeout=PATIENCE)] == [b"4"]
 
 
-def test_a_late_attempt_does_not_replace_a_later_one(hub: MakeHub) -> None:
+def test_a_late_attempt_does_not_replace_a_later_one(hub: Hubs) -> None:
     """A new subscribe replaces the connection, but no earlier attempt does."""
     one = hub("hub-1:1")
     late, first, second = (Attempt("reader", number) for number in (1, 2, 3))
@@ -223,7 +224,7 @@ def test_a_late_attempt_does_not_replace_a_later_one(hub: MakeHub) -> None:
         found = later
 
 
-def test_a_reader_that_is_closed_tells_its_last_mark(hub: MakeHub) -> None:
+def test_a_reader_that_is_closed_tells_its_last_mark(hub: Hubs) -> None:
     """Also if its hub has just lost the topic: what was consumed does not come again."""
     one, two = hub("hub-1:1"), hub("hub-2:1")
     joined(one, two)
@@ -243,7 +244,7 @@ def test_a_reader_that_is_closed_tells_its_last_mark(hub: MakeHub) -> None:
 
 
 def test_a_reader_whose_last_mark_is_lost_says_so(
-    hub: MakeHub, caplog: pytest.LogCaptureFixture
+    hub: Hubs, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It ends in its time, and logs that messages come again."""
     one = hub("hub-1:1")
@@ -259,7 +260,7 @@ def test_a_reader_whose_last_mark_is_lost_says_so(
 
 
 def test_a_hub_that_has_not_answered_is_not_asked_first(
-    hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+    hub: Hubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until some time has passed, and unless there is no other."""
     one = hub("hub-1:1")
@@ -281,7 +282,7 @@ def test_a_crash_of_the_hub(
 ) -> None:
     """The reader and the publisher go on with another hub when the session has ended."""
     line = proxy(server.address)
-    settings = HubSettings(ownership=ownership)  # type: ignore[arg-type]
+    settings = HubSettings(ownership=ownership, mark_interval=0.05)  # type: ignore[arg-type]
     with ExitStack() as stack:
 
         def hub(address: str, url: str, session: float) -> TopicHub:
@@ -293,15 +294,13 @@ def test_a_crash_of_the_hub(
             return made
 
         one = hub("hub-1:1", server.url.replace(server.address, line.address), 2.0)
-        client = Net(one).client()
+        net = Net(one)
+        client = net.client("hub-1:1", "hub-2:1")
         reader = stack.enter_context(client.subscribe("s", "t"))
         client.publish("p", "t", b"1")
         assert read(reader, 1) == [b"1"]
         two = hub("hub-2:1", server.url, 30.0)
-        net = client._connect
-        assert isinstance(net, Net)
         net.hubs["hub-2:1"] = two
-        client._hubs.append("hub-2:1")
         line.drops = line.swallows = True
         line.cut()
         del net.hubs["hub-1:1"]
@@ -309,27 +308,35 @@ def test_a_crash_of_the_hub(
         assert published == Published(2, two.info)
         assert read(reader, 1) == [b"2"]
         # The mark of the first message came with the new connection.
-        two._marks.flush("t")
-        found = two._subscribing._subscriptions.read_subscription_data("t", "s")
-        assert found is not None
-        assert found.value.state is not None
-        assert found.value.state.mark.local == 2
+        with (
+            bk.open_store(server.url) as store,
+            open_managers(store, R) as managers,
+        ):
+
+            def mark() -> int | None:
+                found = managers.subscriptions.read_subscription_data("t", "s")
+                return (
+                    None
+                    if found is None or found.value.state is None
+                    else (found.value.state.mark.local)
+                )
+
+            until(lambda: mark() == 2)
         line.restore()
 
 
-def test_a_topic_that_is_lost_is_no_end(hub: MakeHub) -> None:
+def test_a_topic_that_is_lost_is_no_end(hub: Hubs) -> None:
     """An error of the connection is one of many for a reader."""
     one = hub("hub-1:1")
     client = Net(one).client()
     with client.subscribe("s", "t") as reader:
         for number in range(5):
-            one._topics._by_name["t"].end(TopicLostError("gone"))
             one.release("t")
             client.publish("p", "t", b"%d" % number)
             assert read(reader, 1) == [b"%d" % number]
 
 
-def test_a_reader_that_is_closed_in_an_outage(hub: MakeHub) -> None:
+def test_a_reader_that_is_closed_in_an_outage(hub: Hubs) -> None:
     """Whoever waits for messages, or for a hub, learns that the reader was closed."""
     one = hub("hub-1:1")
     for down in (False, True):
@@ -348,7 +355,7 @@ def test_a_reader_that_is_closed_in_an_outage(hub: MakeHub) -> None:
                 waiting.result(PATIENCE)
 
 
-def test_a_number_that_no_message_has(hub: MakeHub) -> None:
+def test_a_number_that_no_message_has(hub: Hubs) -> None:
     """It is refused, at the latest when a hub is there again, and then forgotten."""
     one = hub("hub-1:1")
     net = Net(one)
@@ -376,24 +383,34 @@ def test_a_number_that_no_message_has(hub: MakeHub) -> None:
 
 
 def test_a_mark_whose_way_was_lost_is_told_again(
-    hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+    hub: Hubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the connection itself goes on."""
     one = hub("hub-1:1")
+    connections: list[Subscription] = []
+    subscribe = one.subscribe
+
+    def connected(*args: Any) -> Subscription | Redirect:
+        made = subscribe(*args)
+        assert isinstance(made, Subscription)
+        connections.append(made)
+        return made
+
+    monkeypatch.setattr(one, "subscribe", connected)
     client = Net(one).client()
     with client.subscribe("s", "t") as reader:
         client.publish("p", "t", b"1")
         assert [message.body for message in reader.take(timeout=PATIENCE)] == [b"1"]
-        delivery = reader._delivery
-        consumed = delivery.consumed  # type: ignore[union-attr]
+        (connection,) = connections
+        consumed = connection.consumed
 
         def lost(number: int) -> None:
-            monkeypatch.setattr(delivery, "consumed", consumed)
+            monkeypatch.setattr(connection, "consumed", consumed)
             raise ConnectionResetError
 
-        monkeypatch.setattr(delivery, "consumed", lost)
+        monkeypatch.setattr(connection, "consumed", lost)
         reader.consumed(1)
         assert reader.take(timeout=0) == []
-        assert reader._delivery is delivery
+        assert connections == [connection]
     with client.subscribe("s", "t") as reader:
         assert reader.take(timeout=0) == []

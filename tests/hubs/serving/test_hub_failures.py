@@ -22,11 +22,12 @@ from batchkeeper.hubs import (
 )
 from batchkeeper.hubs.serving._sync.holding import Holding
 from batchkeeper.hubs.serving._sync.upkeep import Upkeep
+from batchkeeper.testing import FaultInjector
 from batchkeeper.testing.servers import LocalServer
 
 from ...proxy import Proxy
 from ...waiting import PATIENCE, until
-from .conftest import R
+from .conftest import Hubs, R, Started
 
 
 @pytest.fixture
@@ -36,23 +37,22 @@ def line(server: LocalServer, proxy: Callable[[str], Proxy]) -> Proxy:
 
 
 @pytest.fixture
-def hub(
-    server: LocalServer, line: Proxy, ownership: str, logs: FileLogs
-) -> Iterator[Callable[..., TopicHub]]:
+def hub(server: LocalServer, line: Proxy, ownership: str, logs: FileLogs) -> Iterator[Hubs]:
     """Start a hub with a short or a long session, behind the line or not."""
     with ExitStack() as stack:
 
-        def make(address: str, *, cut: bool, session: float, **settings: Any) -> TopicHub:
+        def start(address: str, *, cut: bool, session: float, **settings: Any) -> Started:
             url = server.url.replace(server.address, line.address) if cut else server.url
-            store = bk.open_store(url, session_timeout=session, operation_timeout=2.0)
+            faults = FaultInjector()
+            store = bk.open_store(url, session_timeout=session, operation_timeout=2.0, wrap=faults)
             stack.callback(store.close, 0)
             chosen = HubSettings(ownership=ownership, **settings)  # type: ignore[arg-type]
             made = TopicHub(store, R, address, logs, chosen)
             stack.callback(made.stop)
             made.start(PATIENCE)
-            return made
+            return made, store, faults
 
-        yield make
+        yield Hubs(start)
 
 
 def cut(line: Proxy) -> None:
@@ -61,7 +61,7 @@ def cut(line: Proxy) -> None:
     line.cut()
 
 
-def test_a_short_disconnection_costs_nothing(hub: Callable[..., TopicHub], line: Proxy) -> None:
+def test_a_short_disconnection_costs_nothing(hub: Hubs, line: Proxy) -> None:
     """The hub goes on with all its topics, and nobody else has had them."""
     one = hub("hub-1:1", cut=True, session=60.0)
     found = one.subscribe("s", "t")
@@ -76,7 +76,7 @@ def test_a_short_disconnection_costs_nothing(hub: Callable[..., TopicHub], line:
     assert one.topics["t"].epoch == 1
 
 
-def test_a_hub_whose_session_is_lost(hub: Callable[..., TopicHub], line: Proxy) -> None:
+def test_a_hub_whose_session_is_lost(hub: Hubs, line: Proxy) -> None:
     """It stops in time, others take its topics, and it comes back without them."""
     seen: list[str] = []
     one = hub("hub-1:1", cut=True, session=2.0)
@@ -110,11 +110,11 @@ def test_a_hub_whose_session_is_lost(hub: Callable[..., TopicHub], line: Proxy) 
 
 
 def test_a_paused_hub_writes_nothing_late(
-    hub: Callable[..., TopicHub], line: Proxy, monkeypatch: pytest.MonkeyPatch
+    hub: Hubs, line: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hub that believes in its topic after another has claimed it is refused everywhere."""
     # It does not learn of its lost session before it goes on.
-    monkeypatch.setattr(Upkeep, "_follow_session", lambda self: None)
+    monkeypatch.setattr(Upkeep, "start", lambda self: None)
     one = hub("hub-1:1", cut=True, session=2.0, mark_interval=3600.0)
     two = hub("hub-2:1", cut=False, session=30.0)
     found = one.subscribe("s", "t", True)
@@ -132,17 +132,14 @@ def test_a_paused_hub_writes_nothing_late(
     other.consumed(2)
     line.restore()
     until(lambda: one.hosts.is_alive(one.info))
-    late = one._topics._by_name["t"]
     with pytest.raises(TopicLostError):
         one.publish("p", "t", b"late", True)
-    until(lambda: one._topics.get("t") is not late)
+    until(lambda: not one.topics)
     assert two.publish("p", "t", b"next", True) == Published(4, two.info)
     assert [message.body for message in other.take(timeout=PATIENCE)] == [b"next"]
 
 
-def test_a_hub_that_cannot_reach_the_store_says_so(
-    hub: Callable[..., TopicHub], line: Proxy
-) -> None:
+def test_a_hub_that_cannot_reach_the_store_says_so(hub: Hubs, line: Proxy) -> None:
     """What needs the store fails with its error, in its time, and works again afterwards."""
     one = hub("hub-1:1", cut=True, session=60.0)
     one.publish("p", "t", b"1")
@@ -154,7 +151,7 @@ def test_a_hub_that_cannot_reach_the_store_says_so(
     assert one.publish("p", "new", b"1") == Published(1, one.info)
 
 
-def test_a_hub_that_stops_in_an_outage(hub: Callable[..., TopicHub], line: Proxy) -> None:
+def test_a_hub_that_stops_in_an_outage(hub: Hubs, line: Proxy) -> None:
     """It stops all the same; its topics are free when its session has ended."""
     one = hub("hub-1:1", cut=True, session=2.0)
     two = hub("hub-2:1", cut=False, session=30.0)
@@ -166,9 +163,7 @@ def test_a_hub_that_stops_in_an_outage(hub: Callable[..., TopicHub], line: Proxy
     assert two.topics["t"].epoch == 2
 
 
-def test_a_hub_with_many_topics_stops_in_an_outage(
-    hub: Callable[..., TopicHub], line: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_with_many_topics_stops_in_an_outage(hub: Hubs, line: Proxy) -> None:
     """It does not wait for the time-out of each mark and each topic, one after the other."""
     one = hub("hub-1:1", cut=True, session=60.0, mark_interval=3600.0)
     for number in range(50):
@@ -177,19 +172,17 @@ def test_a_hub_with_many_topics_stops_in_an_outage(
         one.publish("p", f"t{number}", b"1", True)
         found.consumed(1)
     cut(line)
-    until(lambda: one._store.session.state == "suspended")
-    asked: list[object] = []
-    monkeypatch.setattr(
-        one._subscribing._subscriptions, "advance_marks", lambda *_: asked.append(0)
-    )
-    monkeypatch.setattr(one._holding._ownership, "release", asked.append)
+    until(lambda: hub.store(one).session.state == "suspended")
+    faults = hub.faults(one)
+    asked = len(faults.calls)
     one.stop()
-    assert not asked
+    paths = [path for call in faults.calls[asked:] for path in call.paths]
+    assert not [path for path in paths if path.startswith((f"{R}/topics/", f"{R}/subscri"))], paths
     assert not one.topics
 
 
 def test_no_topic_is_given_up_in_an_outage(
-    hub: Callable[..., TopicHub], line: Proxy, monkeypatch: pytest.MonkeyPatch
+    hub: Hubs, line: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody else could claim it. It goes when the server answers again."""
     one = hub("hub-1:1", cut=True, session=60.0, retention_after_access=1.0, shed_interval=0.05)
@@ -204,20 +197,24 @@ def test_no_topic_is_given_up_in_an_outage(
 
     found = until(connected)
     assert found is not None
-    held = found._topic
+    held = one.topics["t"]
     cut(line)
-    until(lambda: one._store.session.state == "suspended")
     looks: list[float] = []
-    is_answered = one._holding.is_answered
+    is_answered = Holding.is_answered
 
-    def look() -> bool:
-        looks.append(time.monotonic())
-        return is_answered()
+    def look(self: Holding) -> bool:
+        if not is_answered(self):
+            looks.append(time.monotonic())
+            return False
+        return True
 
+    monkeypatch.setattr(Holding, "is_answered", look)
+    until(lambda: looks)
     found.close()
-    monkeypatch.setattr(one._holding, "is_answered", look)
-    until(lambda: len(looks) > 10 and looks[-1] > held._used + 3.0)
-    assert one._topics._by_name["t"] is held
+    used = time.monotonic()
+    looks.clear()
+    until(lambda: len(looks) > 10 and looks[-1] > used + 3.0)
+    assert one.topics == {"t": held}
     assert one.publish("p", "t", b"1", True) == Published(1, one.info)
     line.restore()
     until(lambda: not one.topics)

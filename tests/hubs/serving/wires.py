@@ -39,12 +39,22 @@ class Hold:
         assert self.gate.wait(PATIENCE)
 
 
+def connected(subscription: Any) -> bool:
+    """Say whether a subscriber is connected by this subscription."""
+    try:
+        subscription.consumed(0)  # It changes nothing.
+    except bk.MetadataStoreError:
+        return False
+    return True
+
+
 class Threads:
     """The face for threads."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.stack = ExitStack()
+        self.made: list[Any] = []  # the connections of subscribers that the hub has made
 
     def __enter__(self) -> Self:
         return self
@@ -66,6 +76,13 @@ class Threads:
         logs = FileLogs(self.directory, sync=False)
         hub = hubs.TopicHub(store, R, address, logs, HubSettings(**settings))
         self.stack.enter_context(hub)
+        subscribe = hub.subscribe
+
+        def noted(*args: Any) -> Any:
+            self.made.append(subscribe(*args))
+            return self.made[-1]
+
+        hub.subscribe = noted  # type: ignore[method-assign]
         server.serve(hub)
         self.stack.callback(server.stop)
         return hub, server
@@ -83,6 +100,10 @@ class Threads:
     def client(self, *addresses: str, timeout: float = PATIENCE) -> Any:
         """A client of hubs."""
         return hubs.TopicClient(self.connections(timeout), addresses)
+
+    def subscribers(self) -> int:
+        """Return how many subscribers are connected to the hub."""
+        return sum(map(connected, self.made))
 
     def hold(self, hub: Any, method: str) -> Hold:
         """Hold the calls of a hub's method up from now on."""
@@ -169,6 +190,13 @@ class Tasks(Threads):
         hub = self.blocking(hubs.AsyncTopicHub)(store, R, address, logs, HubSettings(**settings))
         hub.start()
         self.stack.callback(hub.stop)
+        subscribe = hub.made.subscribe
+
+        async def noted(*args: Any) -> Any:
+            self.made.append(Blocking(self, await subscribe(*args)))
+            return self.made[-1].made
+
+        hub.made.subscribe = noted
         server.serve(hub)
         self.stack.callback(server.stop)
         return hub, server

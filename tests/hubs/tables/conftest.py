@@ -38,7 +38,13 @@ def memory(fresh_url: Callable[[str], str], faults: FaultInjector) -> Iterator[b
 
 
 @pytest.fixture
-def watched(memory: bk.MetadataStore) -> Iterator[Table]:
+def tables_in_memory(memory: bk.MetadataStore) -> Iterator[MetaStore]:
+    """An empty store of tables in memory."""
+    with MetaStore(memory) as made:
+        yield made
+
+
+@pytest.fixture
+def watched(tables_in_memory: MetaStore) -> Table:
     """An empty table in memory."""
-    with MetaStore(memory) as tables:
-        yield tables.create_table("t")
+    return tables_in_memory.create_table("t")

@@ -52,16 +52,17 @@ def test_functions_and_coroutine_functions(run: Callable[[Test], None]) -> None:
     """Both are called on the loop, one after the other; coroutines are awaited."""
 
     async def test(table: AsyncTable, _: FaultInjector) -> None:
-        calls, end = Calls(), asyncio.Event()
+        calls, begun, end = Calls(), asyncio.Event(), asyncio.Event()
 
         async def slow(key: str, event: Any) -> None:
+            begun.set()
             await end.wait()
             calls(key, event)
 
         await arm(table, "k", slow)
         await arm(table, "k", calls)
         await table.put("k", {}, Version.NEW)
-        await until(lambda: not table._watchers._armed)
+        await begun.wait()
         await table.get("k")
         assert calls == []
         end.set()
@@ -112,7 +113,7 @@ def test_a_cancelled_get_arms_nothing(run: Callable[[Test], None], held: str) ->
         await table.put("k", {}, Version.NEW)
         await until(lambda: calls)
         assert (lost, calls) == ([], [("k", CHANGED)])
-        assert table._watchers._armed == {}
+        assert not table.disarm("k", lost)
 
     run(test)
 
@@ -121,16 +122,17 @@ def test_nothing_is_called_after_a_close(run: Callable[[Test], None]) -> None:
     """Neither what is armed nor what is due, and calls that wait end at once."""
 
     async def test(table: AsyncTable, faults: FaultInjector) -> None:
-        calls, end = Calls(), asyncio.Event()
+        calls, begun, end = Calls(), asyncio.Event(), asyncio.Event()
 
         async def slow(*_: object) -> None:
+            begun.set()
             await end.wait()
 
         await arm(table, "k", slow)
         await arm(table, "k", calls)
         await arm(table, "other", calls)
         await table.put("k", {}, Version.NEW)
-        await until(lambda: len(table._watchers._listener._waiting) == 1)
+        await begun.wait()  # The other one is due, too.
         fault = faults.delay("get")
         waiting = asyncio.create_task(arm(table, "k", calls))
         await until(lambda: fault.hits)
@@ -138,8 +140,8 @@ def test_nothing_is_called_after_a_close(run: Callable[[Test], None]) -> None:
         end.set()
         with pytest.raises(bk.StoreClosedError):
             await waiting
-        await until(lambda: not table._watchers._listener._running)
+        await until(lambda: not any("listener" in t.get_name() for t in asyncio.all_tasks()))
         assert calls == []
-        await until(lambda: not table._watchers._armed)
+        assert not table.disarm("other", calls)
 
     run(test)

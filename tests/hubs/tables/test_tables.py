@@ -97,24 +97,24 @@ def test_versions_never_come_back(table: Table) -> None:
 
 @pytest.mark.parametrize("change", ["put", "remove"])
 def test_a_key_that_was_replaced_meanwhile_is_not_touched(
-    tables: MetaStore, monkeypatch: pytest.MonkeyPatch, change: str
+    store: bk.MetadataStore, tables: MetaStore, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """Between its read and its write, others remove the key and put it as often as before."""
     mine, other = tables.create_table("t"), tables.create_scannable_table("t")
     version = mine.put("k", {"a": b"mine"}, NEW)
-    read = mine.shelf._states.read
+    get = store.get
 
     def slow(path: str) -> Any:
-        found = read(path)
-        monkeypatch.setattr(mine.shelf._states, "read", read)
-        other.remove("k", ANY)
-        other.put("k", {"a": b"other"}, NEW)
-        # This client may have learned of the removal, too, for the sake of another key.
-        getattr(mine.shelf._states, "_known", {}).clear()
-        read(path)
+        found = get(path)
+        result(found)
+        monkeypatch.setattr(store, "get", get)
+        # This client learns of the removal, too: it reads the key again, for another call.
+        for table in (other, mine):
+            table.remove("k", ANY)
+            other.put("k", {"a": b"other"}, NEW)
         return found
 
-    monkeypatch.setattr(mine.shelf._states, "read", slow)
+    monkeypatch.setattr(store, "get", slow)
     lost = {"b": b"lost"}
     call = partial(mine.put, "k", lost) if change == "put" else partial(mine.remove, "k")
     with pytest.raises(bk.BadVersionError):

@@ -12,7 +12,7 @@ from batchkeeper.hubs.errors import IllegalOperationError, NoKeyError
 from batchkeeper.hubs.tables import MetaStore, Table, Version
 from batchkeeper.testing import FaultInjector
 
-from ...waiting import PATIENCE, until
+from ...waiting import PATIENCE, result, until
 from .watching import CHANGED, REMOVED, Calls, arm, held_events, settle, tells_revisions
 
 NEW, ANY = Version.NEW, Version.ANY
@@ -117,7 +117,7 @@ def test_older_events_are_not_told(
         table.remove("k", ANY)
         if there:
             table.put("k", {}, NEW)
-        assert events.held.wait(PATIENCE)
+        assert events.waits.wait(PATIENCE)
         arm(table, "k", calls)
         events.release()
         settle(table)
@@ -163,24 +163,29 @@ def test_events_during_the_read_are_told(
     revisions = revisions and tells_revisions(store)
     if there:
         table.put("k", {"f": b"1"}, NEW)
-    made = table._watchers
-    read = made._read_baseline
+    get, reads = store.get, 0
     with held_events(table, monkeypatch, revisions=revisions) as events:
         events.release()
 
         def slow(path: str) -> Any:
-            found = read(path)
+            nonlocal reads
+            seen = get(path)
+            result(seen)
+            reads += path.endswith("/k")
+            if reads < (1 if there else 2):  # A missing key is read twice.
+                return seen
+            patch.setattr(store, "get", get)
+            before = len(events.handled)
             table.put("k", {"f": b"2"}, ANY if there else NEW)
             table.remove("k", ANY)
             if not there:
                 table.put("k", {"f": b"3"}, NEW)
-            (armed,) = made._armed[path]
-            until(lambda: len(armed.events) >= (2 if there else 3))
-            return found
+            until(lambda: len(events.handled) >= before + (2 if there else 3))
+            return seen
 
         calls, other = Calls(), Calls()
         with monkeypatch.context() as patch:
-            patch.setattr(made, "_read_baseline", slow)
+            patch.setattr(store, "get", slow)
             if there:
                 assert table.get("k", watcher=calls).value == {"f": b"1"}
             else:
@@ -264,7 +269,7 @@ def test_a_gap_is_compared(table: Table, monkeypatch: pytest.MonkeyPatch) -> Non
         arm(table, "same", same)
         arm(table, "missing", same)
         table.put("block", {}, NEW)
-        assert events.held.wait(PATIENCE)
+        assert events.waits.wait(PATIENCE)
         table.put("a", {}, ANY)
         table.remove("b", ANY)
         table.remove("c", ANY)
@@ -280,29 +285,35 @@ def test_a_gap_is_compared(table: Table, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.usefixtures("small")
-def test_a_gap_during_a_read(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_during_a_read(
+    store: bk.MetadataStore, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The key is read again, because its change may be among what is missing."""
-    made = table._watchers
     table.put("k", {"f": b"1"}, NEW)
     with held_events(table, monkeypatch) as events:
         table.put("block", {}, NEW)
-        assert events.held.wait(PATIENCE)
-        read, compare = made._read_baseline, made._compare_all
+        assert events.waits.wait(PATIENCE)
+        get, apply = store.get, store.apply
         compared = threading.Event()
 
+        def compare(ops: Any) -> Any:
+            found = apply(ops)
+            compared.set()
+            return found
+
         def slow(path: str) -> Any:
-            found = read(path)
-            monkeypatch.setattr(made, "_read_baseline", read)
+            seen = get(path)
+            result(seen)
+            monkeypatch.setattr(store, "get", get)
             table.put("k", {"f": b"2"}, ANY)
             for _ in range(3):
                 table.put("block", {}, ANY)
+            monkeypatch.setattr(store, "apply", compare)  # The first watcher waits.
             events.release()
             assert compared.wait(PATIENCE)
-            return found
+            return seen
 
-        # The follower has the function already.
-        monkeypatch.setattr(made._follower, "_read", lambda: (compare(), compared.set()))
-        monkeypatch.setattr(made, "_read_baseline", slow)
+        monkeypatch.setattr(store, "get", slow)
         calls = Calls()
         assert table.get("k", watcher=calls).value == {"f": b"2"}
         settle(table)

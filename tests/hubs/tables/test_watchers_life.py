@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from batchkeeper.hubs.tables import MetaStore, Table, Version
 from batchkeeper.hubs.tables._sync import watchers
 from batchkeeper.testing import FaultInjector
 
+from ...background import working
 from ...forks import holds_in_a_child
 from ...waiting import PATIENCE, result, until
 from .watching import CHANGED, REMOVED, Calls, arm, settle
@@ -52,8 +54,8 @@ def test_a_read_that_fails_arms_nothing(
     assert faults.hits
     result(memory.delete("/metastore/tables/t/k"))
     calls.wait(("k", REMOVED))
+    assert not watched.disarm("k", lost)
     assert lost == []
-    assert watched._watchers._armed == {}
 
 
 @pytest.mark.parametrize("which", ["tables", "store"])
@@ -76,10 +78,13 @@ def test_nothing_is_called_after_a_close(
         for _ in range(3):
             arm(table, "k", calls)
             arm(table, "other", calls)
+        forgotten = Calls()
+        left = weakref.ref(forgotten)
+        arm(table, "other", forgotten)
+        del forgotten
         table.put("k", {}, ANY)
         assert begun.wait(PATIENCE)
-        listener = table._watchers._listener
-        until(lambda: len(listener._waiting) == 3)
+        # Those that the same event concerns are due since then.
         if which == "tables":
             tables.close()
             result(store.put("/metastore/tables/t/other", b""))
@@ -88,10 +93,9 @@ def test_nothing_is_called_after_a_close(
             store.close()
         ended.set()
         until(lambda: not ended.is_set())
-        until(lambda: not listener._waiting or listener.closed)
-        until(lambda: not listener._running)
+        until(lambda: not working("listener of table at"))
         assert calls == []
-        assert table._watchers._armed == {}
+        until(lambda: gc.collect() >= 0 and left() is None)
         with pytest.raises(bk.StoreClosedError):
             table.get("k", watcher=calls)
 
@@ -101,12 +105,11 @@ def test_nothing_is_called_after_a_close(
 
 def test_the_wait_for_the_watch_is_bounded(faults: FaultInjector, watched: Table) -> None:
     """It ends with an error at the operation's time-out, and nothing is read or armed."""
-    held = faults.delay("watch")
+    held, calls = faults.delay("watch"), Calls()
     with pytest.raises(bk.OperationTimeoutError, match="in place"):
-        watched.get("k", watcher=Calls())
-    assert watched._watchers._armed == {}
+        watched.get("k", watcher=calls)
+    assert not watched.disarm("k", calls)
     held.remove()
-    calls = Calls()
     arm(watched, "k", calls)
     watched.put("k", {}, NEW)
     calls.wait(("k", CHANGED))
@@ -123,7 +126,6 @@ def test_a_close_ends_the_wait_for_the_watch(fresh_url: Callable[[str], str], wh
         held = faults.delay("watch")
         with ThreadPoolExecutor(3) as pool:
             waiting = [pool.submit(table.get, "k", None, Calls()) for _ in range(3)]
-            until(lambda: sum(map(len, table._watchers._armed.values())) == 3)
             held.wait()
             (tables if which == "tables" else store).close()
             for future in waiting:
@@ -150,7 +152,7 @@ def test_a_thread_that_does_not_start(watched: Table, monkeypatch: pytest.Monkey
             error = future.exception(PATIENCE)
             assert isinstance(error, bk.MetadataStoreError)
             assert "new thread" in str(error)
-    assert armed == {}
+    assert not watched.disarm("k", calls)
     arm(watched, "k", calls)
     watched.put("k", {}, NEW)
     calls.wait(("k", CHANGED))
@@ -167,13 +169,12 @@ def test_a_watch_that_is_refused(faults: FaultInjector, watched: Table) -> None:
     calls.wait(("k", CHANGED))
 
 
-def test_a_watch_that_fails_for_good(watched: Table) -> None:
+def test_a_watch_that_fails_for_good(faults: FaultInjector, watched: Table) -> None:
     """Armed watchers stay armed: with the next watch, they get the missed changes."""
     calls, later = Calls(), Calls()
     arm(watched, "k", calls)
-    follower: Any = watched._watchers._follower
-    follower._watch._feed.fail(bk.AuthenticationError("no more watches for you"))
-    until(lambda: watched._watchers._follower is None)
+    assert faults.end_watches(bk.AuthenticationError("no more watches for you")) == 1
+    until(lambda: not working("follower of"))
     watched.put("k", {}, NEW)
     arm(watched, "other", later)
     calls.wait(("k", CHANGED))
@@ -221,7 +222,7 @@ def test_one_watch_serves_a_table(memory: bk.MetadataStore, watched: Table) -> N
     assert threading.active_count() <= before + 2
 
 
-def test_a_forked_child(memory: bk.MetadataStore, watched: Table) -> None:
+def test_a_forked_child(tables_in_memory: MetaStore, watched: Table) -> None:
     """A child gets an error, even if a thread of the parent holds the lock."""
     calls = Calls()
     arm(watched, "k", calls)
@@ -236,7 +237,7 @@ def test_a_forked_child(memory: bk.MetadataStore, watched: Table) -> None:
             except bk.StoreClosedError:
                 continue
             return False
-        watched._watchers.close()
+        tables_in_memory.close()
         return True
 
     with watched._watchers._lock:

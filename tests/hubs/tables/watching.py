@@ -13,9 +13,10 @@ import batchkeeper as bk
 from batchkeeper.hubs.errors import NoKeyError
 from batchkeeper.hubs.tables import EventType, Table, Version
 
+from ...held_watch import HeldEvents
 from ...waiting import PATIENCE, result, until
 
-__all__ = ["CHANGED", "REMOVED", "Calls", "Held", "arm", "held_events", "settle", "tells_revisions"]
+__all__ = ["CHANGED", "REMOVED", "Calls", "arm", "held_events", "settle", "tells_revisions"]
 
 CHANGED, REMOVED = EventType.CHANGED, EventType.REMOVED
 
@@ -57,32 +58,15 @@ def tells_revisions(store: bk.MetadataStore) -> bool:
         return all(next(watch).revision is not None for _ in range(2))
 
 
-class Held:
-    """The events of a table, which wait for ``release``, and lose their revisions if asked to."""
-
-    def __init__(self, table: Table, revisions: bool) -> None:
-        self.held = Event()
-        self._released = Event()
-        self._revisions = revisions
-        self._hear = table._watchers._hear
-
-    def hear(self, event: bk.WatchEvent) -> None:
-        self.held.set()
-        assert self._released.wait(PATIENCE)
-        self._hear(event if self._revisions else event._replace(revision=None))
-
-    def release(self) -> None:
-        self._released.set()
-
-
 @contextmanager
 def held_events(
     table: Table, monkeypatch: pytest.MonkeyPatch, *, revisions: bool = True
-) -> Iterator[Held]:
+) -> Iterator[HeldEvents]:
     """Hold back the events of a table, whose watch is in place, until ``release``."""
+    held = HeldEvents(table.shelf.store, monkeypatch)
+    held.revisions = revisions
     arm(table, "first", lambda *_: None)
-    held = Held(table, revisions)
-    monkeypatch.setattr(table._watchers, "_hear", held.hear)
+    held.hold()
     try:
         yield held
     finally:

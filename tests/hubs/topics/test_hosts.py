@@ -159,9 +159,10 @@ def test_the_metadata_is_not_formatted_under_a_hub(store: bk.MetadataStore) -> N
 
 def test_memberships_outlive_hubs(store: bk.MetadataStore, another: Opens) -> None:
     """An operator's settings apply to later lives of a hub, and the hub knows them."""
-    with Hosts(store, R) as hosts, Hosts(another(), R) as others:
+    second = another()
+    with Hosts(store, R) as hosts, Hosts(second, R) as others:
         hub = hosts.register("hub-1", timeout=PATIENCE)
-        others._store.sync()
+        second.sync()
         others.set_draining("hub-1", True)
         assert [each.draining for each in others.hubs().values()] == [True]
         until(lambda: hub.draining)

@@ -38,6 +38,7 @@ class Side(NamedTuple):
     store: bk.MetadataStore
     registration: Registration
     ownership: Ownership
+    hosts: Hosts
 
     @property
     def me(self) -> HubInfo:
@@ -71,7 +72,7 @@ def side(mode: str, another: Callable[[], bk.MetadataStore]) -> Iterator[Callabl
             if mode == "compared":
                 managers = stack.enter_context(open_managers(store, R, "tables"))
                 ownership = ComparedOwnership(store, R, managers.ownership, hosts)
-            return Side(store, hosts.register(address), ownership)
+            return Side(store, hosts.register(address), ownership, hosts)
 
         yield make
 
@@ -211,8 +212,7 @@ def test_an_owner_that_the_view_does_not_know_yet(
     """It was registered a moment ago. The store is asked before its topic is taken."""
     one.claim()
     two.store.sync()
-    if isinstance(two.ownership, ComparedOwnership):
-        monkeypatch.setattr(two.ownership._hosts, "hubs", dict)
+    monkeypatch.setattr(two.hosts, "hubs", dict)  # The other mode does not ask.
     assert two.ownership.claim("t", two.me) == one.me
     assert two.ownership.owner("t") == one.me
 
@@ -224,8 +224,9 @@ def test_an_earlier_life_in_the_view_is_no_owner(
     if not isinstance(one.ownership, ComparedOwnership):
         return  # The other mode has no view.
     earlier = HubInfo(one.me.address, one.me.incarnation - 1)
-    one.ownership._manager.write_owner_info("t", earlier, Version.NEW)
-    monkeypatch.setattr(one.ownership._hosts, "hubs", lambda: {earlier.address: Hub(earlier, IDLE)})
+    with open_managers(one.store, R, "tables") as managers:
+        managers.ownership.write_owner_info("t", earlier, Version.NEW)
+    monkeypatch.setattr(one.hosts, "hubs", lambda: {earlier.address: Hub(earlier, IDLE)})
     assert one.claim().epoch == 1
 
 
