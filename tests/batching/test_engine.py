@@ -507,21 +507,23 @@ def test_a_back_end_that_cannot_say_whether_it_is_connected(
 
 
 def test_a_flush_whose_last_operation_ends_beside_a_younger_one(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
+    backend: FaultyBackend, open_on: OpenOn
 ) -> None:
     """It returns, although the batch has an operation that was submitted after the call."""
     store = open_on(backend, max_in_flight=1, on_full="block")
     store.put("/first", b"")
     (first,) = backend.wait_for_calls(1)
     store.put("/before", b"")
-    flushing = pool.submit(store.flush)
+    flushing = threading.Thread(target=store.flush, daemon=True)
+    flushing.start()
     until(lambda: len(store._engine._epochs.open) == 1)
     store.put("/after", b"")
     first.release()
     batch = backend.wait_for_calls(2)[1]
     assert batch.paths == ["/before", "/after"]
     batch.release()
-    flushing.result(PATIENCE)
+    flushing.join(PATIENCE)
+    assert not flushing.is_alive()
 
 
 def test_deadlines_in_one_batch_are_each_its_own(backend: FaultyBackend, open_on: OpenOn) -> None:
