@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from batchkeeper.ops import OperationTimeoutError
 from batchkeeper.stores.etcd.protos import messages
 from batchkeeper.stores.etcd.watches import EtcdWatches
 
@@ -40,11 +41,12 @@ class Member:
         starts: the first revision of each watch that was requested, in order.
     """
 
-    def __init__(self, *answers: bytes) -> None:
+    def __init__(self, *answers: bytes, silent: bool = False) -> None:
         self.starts: list[int] = []
         self._revision = 100
         self._answers = answers
         self._over = False
+        self._silent = silent
 
     def call(self, *_: Any, **__: Any) -> Any:
         return SimpleNamespace(header=SimpleNamespace(revision=self._revision, cluster_id=1))
@@ -55,6 +57,9 @@ class Member:
     def broken(self, *_: Any, **__: Any) -> None:
         pass
 
+    def late(self, what: str) -> OperationTimeoutError:
+        return OperationTimeoutError(what)
+
     def end(self) -> None:
         self._over = True
 
@@ -64,6 +69,10 @@ class Member:
     def _answered(self, requests: Iterator[bytes]) -> Iterator[Any]:
         create = messages.WatchRequest.FromString(next(requests)).create_request
         self.starts.append(create.start_revision)
+        while self._silent:
+            if self._over:
+                return
+            time.sleep(0.01)
         yield response(created=True, watch_id=1)
         answers, self._answers = self._answers, ()
         self._revision = 200
@@ -120,3 +129,15 @@ def test_progress_does_not_complete_a_divided_answer(
     again, told = start_again(part, progress(150, 1))
     assert again <= 101
     assert told.all == []
+
+
+def test_a_watch_that_is_not_in_place_in_time_is_forgotten() -> None:
+    """Its caller has no handle to close it."""
+    member, told = Member(silent=True), Told()
+    with closing(EtcdWatches(member, "")) as watches:  # type: ignore[arg-type]
+        try:
+            with pytest.raises(OperationTimeoutError, match="not in place"):
+                watches.watch("/a", None, told.events, told.fail, soon(0.2))
+            assert watches.back()
+        finally:
+            member.end()
