@@ -145,7 +145,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise InvalidSettingError(
             f"hubs are processes, which need an etcd or a ZooKeeper in common, not {name!r}"
         )
-    directory: Path = arguments.dir / f"hubs-{time.strftime('%Y%m%d-%H%M%S')}"
+    # Hubs and clients run in folders of their own.
+    directory: Path = arguments.dir.absolute() / f"hubs-{time.strftime('%Y%m%d-%H%M%S')}"
     file: Path = arguments.html or directory.with_suffix(".html")
     _check_writable(file, directory)
     timeout = getattr(arguments, "connect_timeout", 10.0)

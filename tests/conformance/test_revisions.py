@@ -75,8 +75,6 @@ def test_a_missing_path_has_no_revision(store: bk.MetadataStore) -> None:
     """A put of a missing path is BadVersionError, a delete NotFoundError; neither makes any."""
     revision = result(store.put("/b", b"")).revision
     refused(store.put("/a/b", b"", expected_revision=revision), "/a/b", revision, None)
-    absent = store.put("/a/b", b"", bk.ABSENT, expected_revision=revision)
-    refused(absent, "/a/b", revision, None)
     missing = error(store.delete("/a/b", expected_revision=revision))
     assert type(missing) is bk.NotFoundError
     assert missing.path == "/a/b"

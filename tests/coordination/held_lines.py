@@ -39,9 +39,11 @@ class HeldLine(Proxy):
         self.release()
         super().close()
 
-    def _pass_on(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
-        if answers:
-            super()._pass_on(source, target, answers)
+    def _pass_on(
+        self, source: socket.socket, target: socket.socket, sent: bytearray | None
+    ) -> None:
+        if sent is None:
+            super()._pass_on(source, target, sent)
             return
         with suppress(OSError):
             while data := source.recv(65536):

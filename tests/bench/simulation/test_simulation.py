@@ -92,13 +92,14 @@ def test_the_command(server: LocalServer, tmp_path: Path) -> None:
     done = run_python(
         *COMMAND[1:],
         *("--store", url, "hubs", "simulate", "--hubs", "2", "--topics", "4", "--minutes", "0.1"),
-        *("--faults", "none", "--rate", "40", "--dir", str(tmp_path), "-o", "json"),
+        *("--faults", "none", "--rate", "40", "-o", "json"),
+        cwd=tmp_path,  # Its folder is `.scratch` there, from which hubs and clients must find it.
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found["plan"]["topics"] == 4
     assert all(verdict["holds"] for verdict in found["verdicts"])
-    (picture,) = tmp_path.glob("*.html")
+    (picture,) = tmp_path.glob(".scratch/*.html")
     assert str(picture) in done.stderr
     assert "<svg" in picture.read_text()
     with bk.open_store(url) as store:

@@ -219,7 +219,7 @@ names = st.sampled_from(["/a", "/a/b", "/a/b/c", "/a/b/d", "/a/b-", "/e", "/e/f"
 versions = st.sampled_from([None, ABSENT, 0, 1])
 existing = st.sampled_from([None, 0, 1])
 parts = st.one_of(
-    st.builds(Put, names, st.just(b"v"), versions, st.booleans()),
+    st.builds(Put, names, st.just(b"v"), versions, ephemeral=st.booleans()),
     st.builds(Delete, names, existing),
     st.builds(Delete, names, existing),
     st.builds(Check, names, st.sampled_from([ABSENT, 0, 1])),

@@ -148,7 +148,6 @@ def test_in_one_batch_each_refusal_is_recovered_too(
 
     assert [type(answer) for answer in answers] == [
         Stat,
-        StoreUnavailableError,
         BadVersionError,
         BadVersionError,
         BadVersionError,

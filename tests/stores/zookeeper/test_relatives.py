@@ -126,7 +126,7 @@ def explained(tree: Tree, ops: Sequence[Any], answers: Sequence[Any]) -> list[Tr
 def _parts(path: str) -> st.SearchStrategy[Any]:
     expected = st.sampled_from([None, None, ABSENT, 0, 1])
     return st.one_of(
-        st.builds(Put, st.just(path), st.just(b"v"), expected, st.booleans()),
+        st.builds(Put, st.just(path), st.just(b"v"), expected, ephemeral=st.booleans()),
         st.builds(Delete, st.just(path), st.sampled_from([None, None, 0])),
         _check(path),
     )
