@@ -48,7 +48,8 @@ class Budget:
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "subprocess.Popen" and not self._shared:
             words = arguments[1]
-            for word in words if isinstance(words, list | tuple) else ():
+            # A program that is asked for its version serves nobody.
+            for word in words if isinstance(words, list) and "--version" not in words else ():
                 if program := _PROGRAMS.get(os.path.basename(os.fspath(word))):
                     self._started[program] += 1
 
