@@ -43,6 +43,9 @@ class Budget:
         self._shared = 0
         self._counts: dict[str, Counter[str]] = {}
         self._seconds: Counter[str] = Counter()
+        self._allowed: dict[str, dict[str, int]] = tomllib.loads(
+            (TESTS / "budget.toml").read_text("utf-8")
+        )
         sys.addaudithook(self._heard)
 
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -95,15 +98,13 @@ class Budget:
         """Print the table, the slowest files, and what is above the budget."""
         if config.option.collectonly or not self._counts:
             return
-        allowed = budget()
         terminalreporter.section("the budget (tests/budget.toml): counted / allowed")
         row = "{:<16}{:>14}{:>14}{:>11}{:>9}{:>14}".format
         terminalreporter.line(row("folder", *COUNTS, "seconds"))
         for name in sorted(self._counts):
             seconds = sum(s for file, s in self._seconds.items() if folder(file) == name)
-            may = allowed.get(name, {})
-            cells = [f"{self._counts[name][what]} / {may.get(what, 0)}" for what in COUNTS]
-            shown = f"{seconds:.0f} / {may.get('seconds', 0)}"
+            cells = [f"{self._counts[name][what]} / {self._may(name, what)}" for what in COUNTS]
+            shown = f"{seconds:.0f} / {self._may(name, 'seconds')}"
             terminalreporter.line(row(name, *cells, shown))
         slowest = self._seconds.most_common(_SLOWEST)
         terminalreporter.line("slowest files: " + ", ".join(f"{f} {s:.0f} s" for f, s in slowest))
@@ -113,22 +114,19 @@ class Budget:
     def _excess(self, config: pytest.Config) -> list[str]:
         if config.option.full:
             return []
-        allowed = budget()
         return [
             f"above the budget: tests/{name} has {counts[what]} {what}, and may have "
-            f"{allowed.get(name, {}).get(what, 0)}; take some away (tests/budget.toml)"
+            f"{self._may(name, what)}; take some away (tests/budget.toml)"
             for name, counts in sorted(self._counts.items())
             for what in COUNTS
-            if counts[what] > allowed.get(name, {}).get(what, 0)
+            if counts[what] > self._may(name, what)
         ]
+
+    def _may(self, name: str, what: str) -> int:
+        return self._allowed.get(name, {}).get(what, 0)
 
 
 def folder(file: str) -> str:
     """Return the folder that a test file counts for; those beside this one have one together."""
     below = Path(file).parts[1:] if file.startswith("tests") else Path(file).parts
     return below[0] if len(below) > 1 else "."
-
-
-def budget() -> dict[str, dict[str, int]]:
-    """Return what each folder may have, by column."""
-    return tomllib.loads((TESTS / "budget.toml").read_text("utf-8"))

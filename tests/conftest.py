@@ -81,9 +81,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name in _ONCE if parallel else ():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.xdist_group(name))
-    left_out = [item for item in items if not _taken(item, config)]
+    taken, left_out = [], []
+    for item in items:
+        (taken if _taken(item, config) else left_out).append(item)
     if left_out:
-        items[:] = [item for item in items if _taken(item, config)]
+        items[:] = taken
         config.hook.pytest_deselected(items=left_out)
 
 

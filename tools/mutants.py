@@ -230,8 +230,10 @@ def main(arguments: list[str] | None = None) -> int:
 
         def run(fault: Fault) -> Result:
             copy = copies.get()
-            result = copy.run(fault, asked.tests or fault.tests)
-            copies.put(copy)
+            try:
+                result = copy.run(fault, asked.tests or fault.tests)
+            finally:
+                copies.put(copy)  # Or the other faults would wait for it for ever.
             print(
                 f"{result.verdict:9} {result.seconds:5} s  {fault.title}  [{result.by}]", flush=True
             )

@@ -20,9 +20,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Run a test on the stores that have what it needs, and not twice where once shows the same."""
     # The option is of this project's own runs; those on other stores take everything.
     everything = config.getoption("full", True)
-    left_out = [item for item in items if _lacks(item) or not (everything or _shows_more(item))]
+    taken, left_out = [], []
+    for item in items:
+        wanted = not _lacks(item) and (everything or _shows_more(item))
+        (taken if wanted else left_out).append(item)
     if left_out:
-        items[:] = [item for item in items if item not in set(left_out)]
+        items[:] = taken
         config.hook.pytest_deselected(items=left_out)
 
 
