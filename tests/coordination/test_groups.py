@@ -253,6 +253,7 @@ def test_a_member_whose_value_was_deleted_joins_again(store: bk.MetadataStore) -
     until(lambda: result(store.get_children("/hubs")) == [])
 
 
+@pytest.mark.server
 def test_a_member_whose_second_value_is_gone_is_over(fresh_url: Callable[[str], str]) -> None:
     """Without it, a store without expected revisions cannot tell the member's value from others."""
     with bk.open_store(fresh_url("zookeeper")) as store:
