@@ -1,13 +1,26 @@
-"""A forked child of the tests' own process."""
+"""A forked child of the tests' own process, and locks that its parent's threads hold."""
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
+import threading
+import time
+import types
 import warnings
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Final
 
-__all__ = ["holds_in_a_child"]
+from .waiting import PATIENCE
+
+__all__ = ["holds_in_a_child", "locked_elsewhere", "locks_of"]
+
+_LOCKS: Final = (type(threading.Lock()), type(threading.RLock()))
+_CONTAINERS: Final = (dict, list, tuple, set, types.MethodType, weakref.WeakKeyDictionary)
 
 
 def holds_in_a_child(check: Callable[[], bool]) -> bool:
@@ -28,4 +41,60 @@ def holds_in_a_child(check: Callable[[], bool]) -> bool:
                 os._exit(code)
     finally:
         gc.enable()
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    give_up = time.monotonic() + PATIENCE
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > give_up:
+            os.kill(child, signal.SIGKILL)  # It waits for a lock of the parent.
+        time.sleep(0.001)
+    return os.waitstatus_to_exitcode(ended[1]) == 0
+
+
+def locks_of(*things: object) -> list[Any]:
+    """Return the locks of objects and of their parts.
+
+    A part is what an object refers to, also in containers, if its class is in the same folder of
+    the package, such as ``coordination``.
+    """
+    folders = {_folder_of(thing) for thing in things}
+    found: list[Any] = []
+    seen: set[int] = set()
+    todo: list[Any] = gc.get_referents(*things)
+    while todo:
+        part = todo.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, _LOCKS):
+            found.append(part)
+        elif isinstance(part, _CONTAINERS) or _folder_of(part) in folders:
+            todo += gc.get_referents(part)
+    return found
+
+
+def _folder_of(thing: object) -> str:
+    name = thing.__name__ if isinstance(thing, types.ModuleType) else type(thing).__module__
+    return ".".join(name.split(".")[:2])
+
+
+@contextmanager
+def locked_elsewhere(*things: object) -> Iterator[None]:
+    """Let another thread hold the locks of objects and of their parts, as it may at a fork."""
+    locks = locks_of(*things)
+    assert locks
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        # Those that cannot be had are held already.
+        taken = [lock for lock in locks if lock.acquire(blocking=False)]
+        held.set()
+        go_on.wait()
+        for lock in taken:
+            lock.release()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(hold)
+        held.wait()
+        try:
+            yield
+        finally:
+            go_on.set()

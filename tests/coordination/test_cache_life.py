@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from concurrent.futures import Future
@@ -18,7 +17,7 @@ from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
 from batchkeeper.testing import FaultInjector
 
-from ..forks import holds_in_a_child
+from ..forks import holds_in_a_child, locked_elsewhere
 from ..waiting import PATIENCE, result, until
 from .caching import (  # noqa: F401 - some are fixtures
     Thread,
@@ -312,10 +311,7 @@ def test_a_forked_child() -> None:
             cache.close()
             return True
 
-        parts = (cache._entries, cache._key_locks, cache._watch, listener)
-        with contextlib.ExitStack() as held:
-            for part in parts:
-                held.enter_context(part._lock)
+        with locked_elsewhere(cache, listener):
             assert holds_in_a_child(refused)
         assert cache.get("/a/b") == 1
 

@@ -29,7 +29,7 @@ from batchkeeper.ops.errors import (
 from batchkeeper.testing import FaultInjector
 
 from ..forgetting import forgets
-from ..forks import holds_in_a_child
+from ..forks import holds_in_a_child, locked_elsewhere
 from ..waiting import PATIENCE, until
 from .candidates import LONG, PATH, Heard, background, entries, never_two, remove_leader
 
@@ -877,7 +877,7 @@ def test_a_forked_child(store: bk.MetadataStore, first: Election) -> None:
             )
         )
 
-    with first._lock:  # as another thread might, at the moment of the fork
+    with locked_elsewhere(first):
         assert holds_in_a_child(holds)
     assert first.is_leader()
     assert first.check() == check == Check(check.path, 0)

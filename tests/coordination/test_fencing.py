@@ -21,7 +21,7 @@ from batchkeeper.coordination.async_fencing import async_fenced
 from batchkeeper.coordination.async_locks import AsyncLock
 from batchkeeper.ops.errors import LockLostError
 
-from ..forks import holds_in_a_child
+from ..forks import holds_in_a_child, locked_elsewhere
 from ..waiting import PATIENCE, error, result, until
 
 
@@ -447,7 +447,7 @@ def test_a_forked_child_writes_nothing(memory: bk.MetadataStore, lock: Lock) -> 
             writer.put("/a", b"")
         return True
 
-    with writer._fence._lock:
+    with locked_elsewhere(writer):
         assert holds_in_a_child(refused)
 
 

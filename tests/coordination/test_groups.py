@@ -18,7 +18,7 @@ from batchkeeper.coordination.members import Member, decode, encode
 from batchkeeper.ops.errors import LockBusyError, LockLostError
 from batchkeeper.testing import FaultInjector
 
-from ..forks import holds_in_a_child
+from ..forks import holds_in_a_child, locked_elsewhere
 from ..waiting import PATIENCE, error, result, until
 from .recipes import begun
 
@@ -469,12 +469,8 @@ def test_a_forked_child_is_no_member(memory: bk.MetadataStore) -> None:
                 call()  # type: ignore[no-untyped-call]
         return member.held_until() == -math.inf
 
-    with group._lock:
-        member._gate.enter()
-        try:
-            assert holds_in_a_child(refused)
-        finally:
-            member._gate.leave()
+    with locked_elsewhere(group, member, listener):
+        assert holds_in_a_child(refused)
     member.leave()
 
 

@@ -15,7 +15,7 @@ from batchkeeper.coordination import Lock
 from batchkeeper.coordination._sync import lobbies
 from batchkeeper.ops.errors import LockBusyError, LockLostError
 
-from ..forks import holds_in_a_child
+from ..forks import holds_in_a_child, locked_elsewhere
 from ..interrupts import interrupted
 from ..waiting import PATIENCE, until
 from .in_line import line, opened, until_line
@@ -429,16 +429,12 @@ def test_a_forked_child(store: bk.MetadataStore) -> None:
             return False
         return not lock.held
 
-    with lobbies._lock, lobby_locked(store):
+    with locked_elsewhere(lobbies, lock, other):
         assert holds_in_a_child(refused)
     assert lock.held
     lock.release()
     waiter.result(PATIENCE)
     other.release()
-
-
-def lobby_locked(store: bk.MetadataStore) -> threading.Lock:
-    return next(iter(lobbies._lobbies[store].values()))._lock
 
 
 def test_a_forked_child_with_a_store_of_its_own(store: bk.MetadataStore) -> None:
@@ -448,7 +444,7 @@ def test_a_forked_child_with_a_store_of_its_own(store: bk.MetadataStore) -> None
         with bk.open_store("memory://child") as own, Lock(own, PATH) as lock:
             return lock.held
 
-    with lobbies._lock:
+    with locked_elsewhere(lobbies):
         assert holds_in_a_child(works)
 
 

@@ -17,7 +17,7 @@ from batchkeeper.coordination.job_board import JobBoard
 from batchkeeper.ops.errors import LockLostError
 from batchkeeper.testing import FaultInjector
 
-from ..forks import holds_in_a_child
+from ..forks import holds_in_a_child, locked_elsewhere
 from ..waiting import PATIENCE, error, result, until
 from .recipes import begun
 
@@ -526,7 +526,7 @@ def test_a_forked_child(stores: Callable[..., bk.MetadataStore]) -> None:
             return not job.held
         return False
 
-    with queue._lock:  # as a thread of the parent may have it
+    with locked_elsewhere(queue, job):
         assert holds_in_a_child(refused)
     assert job.held
 

@@ -26,7 +26,7 @@ from batchkeeper.testing import FaultInjector
 
 from ...background import working
 from ...forgetting import forgets
-from ...forks import holds_in_a_child
+from ...forks import holds_in_a_child, locked_elsewhere
 from ...waiting import PATIENCE, result, until
 
 NEW, ANY = Version.NEW, Version.ANY
@@ -481,6 +481,6 @@ def test_a_forked_child(memory: LedgerTable) -> None:
         return True
 
     memory.new_id()
-    with memory._table()._watchers._lock, listener._lock:
+    with locked_elsewhere(memory, listener):
         assert holds_in_a_child(refused)
     listener.close()

@@ -22,6 +22,7 @@ from batchkeeper.stores.rocksdb.commits import Commits
 from batchkeeper.stores.rocksdb.database import Database
 from batchkeeper.stores.rocksdb.walks import KeyWalk
 
+from ...forks import locked_elsewhere
 from ...waiting import PATIENCE, soon
 from .opening import opened
 from .test_backend import Watched
@@ -201,7 +202,7 @@ def test_a_scan_may_be_dropped_wherever_the_garbage_collector_runs(
     scan = backend.scans.scan("/", EVERYTHING, None, PATIENCE)
     next(scan)
     dropping = Thread(target=scan.close, daemon=True)
-    with database._state:
+    with locked_elsewhere(database):
         dropping.start()
         dropping.join(PATIENCE)
         assert not dropping.is_alive()
