@@ -34,7 +34,7 @@ from logging import DEBUG
 from operator import attrgetter
 from queue import SimpleQueue
 from threading import Lock, Thread, current_thread
-from typing import TypeVar
+from typing import Final, Protocol, TypeVar
 
 from ..ops.capabilities import Capability
 from ..ops.errors import MetadataStoreError, StoreClosedError
@@ -54,17 +54,11 @@ from .queues import Queues, WhenFull
 from .restoring import restore
 from .settings import BatchingConfig
 
-__all__ = ["Engine", "WhenFull"]
+__all__ = ["Engine", "WhenFull", "engine_of"]
 
 log = get_logger("batchkeeper.engine")
 
 _T = TypeVar("_T")
-
-# Seconds that close() waits for calls under way after it has closed the back end.
-_LAST_WAIT = 5.0
-# Seconds beyond its deadline that an operation at the back end gets. The back end ends its call at
-# the deadline and may know more than the clock, for example that the write was never sent.
-_GRACE = 0.1
 
 
 class Engine:
@@ -76,7 +70,18 @@ class Engine:
         name: the store's URL, for messages.
         capabilities: the capabilities of the store kind.
         hooks: the hooks of the application.
+
+    Attributes:
+        grace: seconds beyond its deadline that an operation at the back end gets. The back end ends
+            its call at the deadline and may know more than the clock, for example that the write
+            was never sent.
+        last_wait: seconds that ``close`` waits for calls under way after it has closed the back
+            end.
+        queues: decides the place of each operation, under the engine's lock.
     """
+
+    grace: Final = 0.1
+    last_wait: Final = 5.0
 
     def __init__(
         self,
@@ -94,7 +99,7 @@ class Engine:
         self.hooks = Hooks(hooks, name)
         self.attachments = Attachments()
         self._lock = lock = Lock()
-        self._queues = queues = Queues(lock, config, limits, self._add_sender, backend.session)
+        self.queues = queues = Queues(lock, config, limits, self._add_sender, backend.session)
         self.reads, self.writes, self.lanes = queues.reads, queues.writes, queues.lanes
         # Local references, because every operation uses them.
         self._lines, self._unstarted = queues.lines, queues.unstarted
@@ -142,7 +147,7 @@ class Engine:
             intake.append(entry)
             # Only now: a sender that stops attending says so before its last look into the intake,
             # and several threads may have found the last place there.
-            if len(intake) > lane.allowance or entry.deadline < self._queues.next_deadline:
+            if len(intake) > lane.allowance or entry.deadline < self.queues.next_deadline:
                 self._take_in(entry)
         except MetadataStoreError:
             raise
@@ -154,7 +159,7 @@ class Engine:
         """Submit an operation to a lane that nobody attends to, or that may be full."""
         if entry.weight > self.limits.request_bytes:
             raise too_heavy(entry, self.limits.request_bytes)
-        queues = self._queues
+        queues = self.queues
         gate: Lock | None = None
         with self._lock:
             if self._closing:
@@ -190,8 +195,8 @@ class Engine:
             if self._closing and entry in self._intake:  # It was not taken in before that.
                 self._intake.remove(entry)
                 raise StoreClosedError(self._why_closed(), path=entry.path)
-            self._queues.take_in()
-            self._queues.watch_deadline(entry)
+            self.queues.take_in()
+            self.queues.watch_deadline(entry)
 
         self._change(take_in, entry)
 
@@ -200,7 +205,7 @@ class Engine:
         with self._lock:
             lost = [entry for entry in entries if entry.state == QUEUED]
             if lost:
-                restore(self._queues, lost)
+                restore(self.queues, lost)
         if self._unstarted:
             self._start_senders()
 
@@ -210,7 +215,7 @@ class Engine:
         The operations share one deadline, one lock and one wake-up. If ``submit`` would make the
         first one wait, or refuse it, none is submitted.
         """
-        queues = self._queues
+        queues = self.queues
 
         def submit() -> int:
             if self._closing:
@@ -242,7 +247,7 @@ class Engine:
                 except MetadataStoreError:
                     raise
                 except BaseException:
-                    restore(self._queues, submitted)
+                    restore(self.queues, submitted)
                     raise
         finally:
             if self._unstarted:
@@ -261,12 +266,12 @@ class Engine:
         try:
             with self._lock:
                 try:
-                    self._queues.take_in()
+                    self.queues.take_in()
                     withdrawn = entry.state == QUEUED
                     if withdrawn:
-                        self._queues.cancel(entry)
+                        self.queues.cancel(entry)
                 except BaseException:
-                    restore(self._queues, [entry] if withdrawn and entry.state == CANCELLED else ())
+                    restore(self.queues, [entry] if withdrawn and entry.state == CANCELLED else ())
                     raise
         finally:
             if self._unstarted:
@@ -281,7 +286,7 @@ class Engine:
         with self._lock:
             for entry in cancelled:
                 self._epochs.release(entry)
-            self._queues.calm()
+            self.queues.calm()
         # Ctrl-C may have come as `withdraw` was about to do this.
         if self._unstarted:
             self._start_senders()
@@ -296,14 +301,14 @@ class Engine:
 
     def _withdraw_dropped(self) -> None:
         with self._lock:
-            self._queues.take_in()
+            self.queues.take_in()
             # Another sender may do the same; under the lock, only one takes each entry.
             while not self._dropped.empty():
                 entry = self._dropped.get()
                 if entry.state == QUEUED:
-                    self._queues.cancel(entry)
+                    self.queues.cancel(entry)
                     self._epochs.release(entry)
-                    self._queues.calm()
+                    self.queues.calm()
         # Now, not when the caller has found a batch: nobody else would start them.
         if self._unstarted:
             self._start_senders()
@@ -347,7 +352,7 @@ class Engine:
         """Adopt the lower limits that the back end has detected."""
         with self._lock:
             self.limits = limits = self._backend.limits
-            self._queues.cap_batches(limits)
+            self.queues.cap_batches(limits)
         log.info(
             "the store's limits have changed",
             store=self.name,
@@ -361,7 +366,7 @@ class Engine:
         self, lane: Lane, delivered: Sequence[Entry] | None
     ) -> tuple[list[Entry], Cause] | None:
         """Settle the sender's last batch, if any, and wait for the next one, with its cause."""
-        batches, queues = lane.batches, self._queues
+        batches, queues = lane.batches, self.queues
         if not self._dropped.empty():
             self._withdraw_dropped()
         with self._lock:
@@ -401,7 +406,7 @@ class Engine:
         finds it counted.
         """
         with self._lock:
-            ended = self._queues.end_batch(lane, batch, answers, seconds)
+            ended = self.queues.end_batch(lane, batch, answers, seconds)
         if self._unstarted:
             self._start_senders()
         return ended
@@ -414,7 +419,7 @@ class Engine:
         """End operations before their batch, or without one; ``choose`` runs under the lock."""
         with self._lock:
             entries = choose()
-            self._queues.end_all(entries, error)
+            self.queues.end_all(entries, error)
         if self._unstarted:
             self._start_senders()
         self._deliver(entries)
@@ -442,12 +447,12 @@ class Engine:
 
     def _settle(self, delivered: Sequence[Entry]) -> None:
         if self._epochs.settle(delivered):
-            self._queues.calm()
+            self.queues.calm()
 
     # Deadlines. Runs in the timekeeper's thread.
 
     def _keep_deadlines(self) -> None:
-        queues = self._queues
+        queues = self.queues
         while True:
             with self._lock:
                 while (wait := queues.next_deadline - time.monotonic()) > 0 and not self._stopping:
@@ -457,7 +462,7 @@ class Engine:
             # Without the lock, because this runs the back end's code.
             connected = self._is_connected()
             self._end(
-                lambda: queues.expired(time.monotonic(), _GRACE),
+                lambda: queues.expired(time.monotonic(), self.grace),
                 partial(overdue, connected=connected),
             )
 
@@ -480,11 +485,11 @@ class Engine:
         """Send all queued operations, wait for them, and say whether all have ended."""
 
         def hurry() -> Sequence[Epoch]:
-            self._queues.take_in()
+            self.queues.take_in()
             before = self._epochs.begin()
             for lane in (self.reads, self.writes) if before else ():
                 lane.batches.hurry = cause
-                self._queues.wake(lane, time.monotonic())
+                self.queues.wake(lane, time.monotonic())
             return before
 
         before = self._change(hurry)
@@ -508,9 +513,9 @@ class Engine:
             nonlocal first
             if not self._closing:
                 try:
-                    self._queues.shut_intake()
+                    self.queues.shut_intake()
                 except BaseException:
-                    self._queues.open_intake()
+                    self.queues.open_intake()
                     raise
                 first = self._closing = True
 
@@ -548,13 +553,13 @@ class Engine:
                 self.attachments.close()
 
     def _stop(self) -> None:
-        lanes = self._queues.all_lanes
+        lanes = self.queues.all_lanes
         with self._lock:
             self._stopping = True
-            self._queues.deadline_moved.notify_all()
+            self.queues.deadline_moved.notify_all()
             for lane in lanes:
                 lane.wakeup.notify_all()
-        until = time.monotonic() + _LAST_WAIT
+        until = time.monotonic() + self.last_wait
         for thread in [self._timekeeper, *(thread for lane in lanes for thread in lane.senders)]:
             if thread is not current_thread() and thread.ident is not None:
                 thread.join(max(0.0, until - time.monotonic()))
@@ -577,7 +582,7 @@ class Engine:
         """
         self._lock = Lock()
         self._starting = Lock()
-        for lane in self._queues.all_lanes:
+        for lane in self.queues.all_lanes:
             lane.allowance = 0
         self.feeds = Feeds()
         self._forked = self._closing = True
@@ -634,12 +639,12 @@ class Engine:
         log.warning("a sender could not be started", store=self.name, sender=sender.name)
         with self._lock:
             self._unstarted.remove(sender)
-            for lane in self._queues.all_lanes:
+            for lane in self.queues.all_lanes:
                 if sender in lane.senders:
                     lane.senders.remove(sender)
                     lane.signalled = False
                     lane.allowance = 0
-                    self._queues.take_in()
+                    self.queues.take_in()
                     lane.wakeup.notify()
 
     def metrics(self) -> Metrics:
@@ -649,8 +654,8 @@ class Engine:
         watches, watch_events, watch_drops = self.feeds.numbers()
 
         def snapshot() -> Metrics:
-            self._queues.take_in()
-            return self._queues.metrics(events)
+            self.queues.take_in()
+            return self.queues.metrics(events)
 
         return replace(
             self._change(snapshot),
@@ -659,3 +664,12 @@ class Engine:
             watch_drops=watch_drops,
             session_losses=0 if session is None else session.number - 1,
         )
+
+
+class _Store(Protocol):
+    _engine: Engine
+
+
+def engine_of(store: _Store) -> Engine:
+    """Return the engine of a store, for other parts of the package. Callers have no use for it."""
+    return store._engine

@@ -38,7 +38,7 @@ from .entry import CANCELLED, ENDED, SENT, Entry
 if TYPE_CHECKING:
     from .engine import Engine
 
-__all__ = ["Callbacks", "FutureSink", "OperationFuture"]
+__all__ = ["Callbacks", "FutureSink", "OperationFuture", "Relay"]
 
 log = get_logger("batchkeeper.futures")
 
@@ -58,13 +58,11 @@ os.register_at_fork(after_in_child=_renew_births)
 
 # Up to this many threads are woken together, because they gain nothing from taking turns.
 _FEW: Final = 2
-# Seconds in which threads must have woken each other: some for the first, and some for each. If
-# nothing else wants the interpreter, they take a tenth of that.
-_FIRST_TURN: Final = 0.001
+# Seconds in which each thread must have woken the next.
 _TURN: Final = 0.00005
 
 
-class _Relay:
+class Relay:
     """Wakes the threads that wait for a batch: each wakes the next, and the last the first caller.
 
     Woken together, they would all compete for the interpreter. With 64 threads that each wait for
@@ -74,6 +72,10 @@ class _Relay:
     """
 
     __slots__ = ("_gates",)
+
+    #: Seconds in which the threads must have woken each other, beside some for each. If nothing
+    #: else wants the interpreter, they take a tenth of that.
+    first_turn: Final = 0.001
 
     def __init__(self) -> None:
         self._gates: deque[Lock] = deque()
@@ -94,7 +96,7 @@ class _Relay:
         if len(self._gates) > _FEW:
             last = Lock()
             last.acquire()
-            seconds = _FIRST_TURN + _TURN * len(self._gates)
+            seconds = self.first_turn + _TURN * len(self._gates)
             self._gates.append(last)
             self.pass_on()
             last.acquire(timeout=seconds)
@@ -116,7 +118,7 @@ class _Waiting:
     def __init__(self) -> None:
         # Guarded by _births:
         self.gates: list[Lock] = []  # a thread in `result` holds each until the end
-        self.relay: _Relay | None = None  # wakes those threads; set at the end
+        self.relay: Relay | None = None  # wakes those threads; set at the end
         self.condition: Condition | None = None
         # Guarded by the condition:
         self.future: OperationFuture | None = None
@@ -319,7 +321,7 @@ def end_unwatched(entries: Sequence[Entry], state: str) -> list[Entry]:
 
 def _end(entries: Sequence[Entry], state: str) -> list[_Waiting]:
     """End the futures of entries; return the waiters whose done-callbacks must run."""
-    relay = _Relay()
+    relay = Relay()
     watched: list[_Waiting] = []
     with _births:
         for entry in end_unwatched(entries, state):

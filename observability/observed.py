@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from ..batching import AsyncMetadataStore, MetadataStore
+from ..batching.engine import engine_of
 from ..ops.errors import InvalidSettingError, StoreClosedError
 from .measures import Snapshot
 
@@ -27,7 +28,7 @@ def check_store(store: AnyStore) -> None:
 def name_of(store: AnyStore, name: str | None) -> str:
     """Return the name under which a store is shown: by default, its URL without options."""
     if name is None:
-        return store._engine.name.partition("?")[0]
+        return engine_of(store).name.partition("?")[0]
     if not isinstance(name, str) or not name:
         raise InvalidSettingError(f"the name of a store must be a text, not {name!r:.80}")
     return name
@@ -86,7 +87,7 @@ class Observed:
         if self._stores.setdefault(shown, observed) is not observed:
             raise InvalidSettingError(f"another store has the name {shown!r} here; pass name=...")
         try:
-            store._engine.attachments.add(observed)
+            engine_of(store).attachments.add(observed)
         except BaseException:
             leave(observed)
             raise

@@ -17,6 +17,7 @@ from ipaddress import ip_address
 from socketserver import TCPServer
 from typing import Any, Final, Self
 
+from ..batching.engine import engine_of
 from ..ops.errors import InvalidSettingError, StoreClosedError, UnsupportedError
 from ..ops.log import get_logger
 from .extras import import_of_extra
@@ -88,7 +89,7 @@ def serve_metrics(
             f"for a free one"
         ) from error
     try:
-        store._engine.attachments.add(server)
+        engine_of(store).attachments.add(server)
     except BaseException:
         server.close()
         raise
@@ -149,7 +150,7 @@ class MetricsServer:
         """Stop listening. The store does this when it is closed; twice does no harm."""
         if os.getpid() != self._process or not self._closing.acquire(blocking=False):
             return
-        self._store._engine.attachments.remove(self)
+        engine_of(self._store).attachments.remove(self)
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()

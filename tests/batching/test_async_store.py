@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import batchkeeper
-from batchkeeper.batching import AsyncMetadataStore, BatchingConfig, engine
+from batchkeeper.batching import AsyncMetadataStore, BatchingConfig
+from batchkeeper.batching.engine import Engine, engine_of
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
@@ -64,11 +65,12 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.0005)
 
 
-async def fill(store: AsyncMetadataStore, backend: FaultyBackend) -> list[asyncio.Future[Any]]:
+async def fill(
+    store: AsyncMetadataStore, backend: FaultyBackend, room: int = 1
+) -> list[asyncio.Future[Any]]:
     """Have one write in flight, and fill the queue of writes behind it."""
     futures = [store.submit(Put("/in-flight", b""))]
     await until(lambda: backend.calls)
-    room = store._engine.writes.room
     return futures + [store.submit(Put(f"/queued/{number}", b"")) for number in range(room)]
 
 
@@ -130,7 +132,7 @@ def test_an_operation_is_submitted_when_its_coroutine_first_runs(
 ) -> None:
     """A coroutine that has not run has submitted nothing."""
     # The call says that it was held; on a slow machine, it says so late.
-    monkeypatch.setattr(engine, "_GRACE", PATIENCE)
+    monkeypatch.setattr(Engine, "grace", PATIENCE)
 
     async def test(store: AsyncMetadataStore) -> None:
         coroutine = store.put("/a", b"")
@@ -293,7 +295,7 @@ def test_submit_gives_a_future_or_raises(backend: FaultyBackend) -> None:
     """submit returns at once: with a future of the loop, or with QueueFullError."""
 
     async def test(store: AsyncMetadataStore) -> None:
-        futures = await fill(store, backend)
+        futures = await fill(store, backend, 2)
         assert all(asyncio.isfuture(future) for future in futures)
         with pytest.raises(QueueFullError):
             store.submit(Put("/refused", b""))
@@ -325,7 +327,7 @@ def test_cancelling_a_submitted_future_removes_the_operation(backend: FaultyBack
     """A queued operation whose future is cancelled is never sent."""
 
     async def test(store: AsyncMetadataStore) -> None:
-        futures = await fill(store, backend)
+        futures = await fill(store, backend, 2)
         assert futures[1].cancel()
         await until(lambda: store.metrics().writes.queued == 1)
         release_all(backend)
@@ -378,7 +380,7 @@ def test_flush_waits_without_holding_up_the_loop(backend: FaultyBackend) -> None
     """After flush() all futures that were submitted before it are done."""
 
     async def test(store: AsyncMetadataStore) -> None:
-        futures = await fill(store, backend)
+        futures = await fill(store, backend, 5)
         flushing = asyncio.create_task(store.flush())
         for _ in range(20):
             await asyncio.sleep(0)
@@ -407,7 +409,7 @@ def test_a_loop_that_was_closed_before_the_answers_came_is_left_alone(
     loop.close()
     with caplog.at_level(logging.WARNING, "batchkeeper"):
         release_all(backend)
-        store._engine.close(PATIENCE)
+        engine_of(store).close(PATIENCE)
     assert caplog.records == []
     assert store.metrics().writes.operations == 1
 
@@ -428,7 +430,7 @@ def test_the_garbage_collector_frees_a_bulk_call_on_a_closed_loop(
     loop.close()
     with caplog.at_level(logging.CRITICAL, "asyncio"):  # It complains of such a task.
         release_all(backend)
-        store._engine.close(PATIENCE)
+        engine_of(store).close(PATIENCE)
         backend.calls.clear()
         del loop, store
         gc.collect()
@@ -685,7 +687,7 @@ def test_tasks_share_requests_to_catch_up(
             begun.append(None)
             go.wait(30)
 
-        monkeypatch.setattr(store._engine, "sync", sync)
+        monkeypatch.setattr(engine_of(store), "sync", sync)
         first = asyncio.create_task(store.sync())
         await until(lambda: begun)
         others = [asyncio.create_task(store.sync()) for _ in range(100)]
@@ -710,7 +712,7 @@ def test_tasks_that_share_a_request_have_errors_and_deadlines_of_their_own(
             if timeout < 5:
                 raise OperationTimeoutError("late")
 
-        monkeypatch.setattr(store._engine, "sync", sync)
+        monkeypatch.setattr(engine_of(store), "sync", sync)
         short, long, late = await asyncio.gather(
             store.sync(1), store.sync(30), store.sync(2), return_exceptions=True
         )

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.batching import BatchingConfig, engine
+from batchkeeper.batching import BatchingConfig
+from batchkeeper.batching.engine import Engine
 from batchkeeper.ops import (
     Get,
     IndeterminateError,
@@ -23,7 +24,8 @@ from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.testing.faults import Call, Fault, FaultyBackend
 
 from ..interrupts import interrupted
-from .faulty import MakeBackend, OpenOn, release_all
+from ..waits import noted_waits
+from .faulty import MakeBackend, OpenOn, refuses, release_all
 from .waiting import PATIENCE, AnyFuture, until
 
 
@@ -152,7 +154,12 @@ def test_an_interrupted_flush_leaves_the_store_as_it_was(
     """After a Ctrl-C in flush() operations still end, and linger again when it is over."""
     store = open_on(backend, linger="fixed", max_delay=0.1, max_ops=2)
     futures = [store.put("/a", b""), store.put("/b", b"")]
-    with interrupted(lambda: until(lambda: store._engine._epochs.open)):
+    waits: list[Callable[[], int]] = []
+    with (
+        interrupted(lambda: until(lambda: waits and waits[0]())),
+        noted_waits("MainThread") as main_waits,
+    ):
+        waits.append(main_waits)
         store.flush()
     until(lambda: backend.calls)
     release_all(backend)
@@ -245,7 +252,7 @@ def test_close_does_not_wait_for_ever_for_a_call(
     make_backend: MakeBackend, open_on: OpenOn, deaf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that does not return even after the back end is closed is given up after a while."""
-    monkeypatch.setattr(engine, "_LAST_WAIT", 0.01)
+    monkeypatch.setattr(Engine, "last_wait", 0.01)
     before = set(threading.enumerate())
     store = open_on(make_backend(deaf))
     write: AnyFuture = store.put("/a", b"")
@@ -265,7 +272,7 @@ def test_close_waits_until_deadlines_without_a_timeout(
     make_backend: MakeBackend, open_on: OpenOn, deaf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a timeout the operations' own deadlines bound the drain."""
-    monkeypatch.setattr(engine, "_LAST_WAIT", 0.01)
+    monkeypatch.setattr(Engine, "last_wait", 0.01)
     # Time enough for the first one to be sent, on a slow machine too.
     store = open_on(make_backend(deaf), max_in_flight=1, operation_timeout=1.0)
     futures = [store.put("/a", b""), store.put("/a", b"")]
@@ -333,7 +340,7 @@ def test_an_interrupted_close_closes(
     held = store.put("/held", b"")
     backend.wait_for_calls(1)
     queued = store.put("/queued", b"")
-    with interrupted(lambda: until(lambda: store._engine._closing)):
+    with interrupted(lambda: until(lambda: refuses(store))):
         store.close()
     assert [type(future.exception(0)) for future in (held, queued)] == [StoreClosedError] * 2
     pool.submit(store.close).result(PATIENCE)
@@ -445,7 +452,7 @@ def settling(make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch) -> Make
 
         monkeypatch.setattr(backend, "close", close_and_let_go)
         # Whoever waited for this would not come back in time.
-        monkeypatch.setattr(engine, "_LAST_WAIT", 1000.0)
+        monkeypatch.setattr(Engine, "last_wait", 1000.0)
         return backend
 
     return make

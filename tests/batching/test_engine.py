@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from batchkeeper.batching import MetadataStore, engine
+from batchkeeper.batching.engine import Engine
 from batchkeeper.ops import (
     Get,
     IndeterminateError,
@@ -35,12 +37,11 @@ def sent_paths(backend: FaultyBackend) -> list[str]:
 
 
 def fill(store: MetadataStore, backend: FaultyBackend) -> list[AnyFuture]:
-    """Have one write in flight, and fill the queue of writes behind it."""
+    """Have one write in flight, and fill the queue of one write behind it."""
     calls = len(backend.calls)
     futures = [store.put("/in-flight", b"")]
     backend.wait_for_calls(calls + 1)
-    room = store._engine.writes.room
-    return futures + [store.put(f"/queued/{number}", b"") for number in range(room)]
+    return [*futures, store.put("/queued/0", b"")]
 
 
 # --- batches
@@ -443,7 +444,7 @@ def test_what_the_back_end_knows_at_the_deadline_is_told(
 ) -> None:
     """A write whose call reports at the deadline that it was not sent is not indeterminate."""
     # On a slow machine, the call is sent late, and reports late.
-    monkeypatch.setattr(engine, "_GRACE", 100 * engine._GRACE)
+    monkeypatch.setattr(Engine, "grace", PATIENCE)
     store = open_on(make_backend(lambda _: Fault(hold="before")))
     error = store.put("/a", b"", timeout=1.0).exception(PATIENCE)
     assert type(error) is OperationTimeoutError
@@ -507,23 +508,21 @@ def test_a_back_end_that_cannot_say_whether_it_is_connected(
 
 
 def test_a_flush_whose_last_operation_ends_beside_a_younger_one(
-    backend: FaultyBackend, open_on: OpenOn
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, waits: Callable[[], int]
 ) -> None:
     """It returns, although the batch has an operation that was submitted after the call."""
     store = open_on(backend, max_in_flight=1, on_full="block")
     store.put("/first", b"")
     (first,) = backend.wait_for_calls(1)
     store.put("/before", b"")
-    flushing = threading.Thread(target=store.flush, daemon=True)
-    flushing.start()
-    until(lambda: len(store._engine._epochs.open) == 1)
+    flushing = pool.submit(store.flush)
+    until(waits)
     store.put("/after", b"")
     first.release()
     batch = backend.wait_for_calls(2)[1]
     assert batch.paths == ["/before", "/after"]
     batch.release()
-    flushing.join(PATIENCE)
-    assert not flushing.is_alive()
+    flushing.result(PATIENCE)
 
 
 def test_deadlines_in_one_batch_are_each_its_own(backend: FaultyBackend, open_on: OpenOn) -> None:

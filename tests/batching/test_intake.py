@@ -12,6 +12,7 @@ import pytest
 
 from batchkeeper.batching import MetadataStore, queues
 from batchkeeper.batching.accumulator import Accumulator
+from batchkeeper.batching.engine import engine_of
 from batchkeeper.ops import (
     Get,
     GetResult,
@@ -23,7 +24,7 @@ from batchkeeper.ops import (
 )
 from batchkeeper.testing.faults import FaultyBackend
 
-from .faulty import OpenOn
+from .faulty import OpenOn, refuses
 from .waiting import PATIENCE, AnyFuture, until
 
 #: Seconds in which a thread does what it does at once, if nothing holds it up.
@@ -57,14 +58,14 @@ def busy(backend: FaultyBackend, open_on: OpenOn) -> Iterator[MetadataStore]:
     store = open_on(backend, max_in_flight=1, max_delay=60)
     store.put("/first", b"")
     backend.wait_for_calls(1)
-    assert store._engine.writes.allowance
+    assert engine_of(store).writes.allowance
     yield store
     backend.plan = None
     backend.calls[0].release()
 
 
 def in_intake(store: MetadataStore) -> list[str]:
-    return [entry.path for entry in store._engine._intake]
+    return [entry.path for entry in engine_of(store).queues.intake]
 
 
 def test_writes_arrive_without_the_lock_while_a_batch_is_under_way(busy: MetadataStore) -> None:
@@ -102,7 +103,7 @@ def test_one_that_arrives_as_the_sender_falls_idle(
 
     def then_arrives(self: Accumulator, now: float) -> Any:
         cause = due(self, now)
-        if cause is None and self is busy._engine.writes.batches and not arrived:
+        if cause is None and self is engine_of(busy).writes.batches and not arrived:
             thread = threading.Thread(target=lambda: arrived.append(busy.put("/a", b"")))
             thread.start()
             thread.join(MOMENT)
@@ -124,7 +125,7 @@ def test_one_that_arrives_after_the_sender_has_fallen_idle(
     def fall_idle() -> None:
         watched.before = staticmethod(lambda: None)
         backend.calls[0].release()
-        until(lambda: busy._engine.writes.idle)
+        until(lambda: engine_of(busy).writes.idle)
 
     watched.before = staticmethod(fall_idle)
     assert busy.put("/a", b"").result(PATIENCE).version == 0
@@ -154,7 +155,7 @@ def test_one_that_arrives_before_the_store_is_closed(
     future = busy.put("/a", b"")
     flushing = pool.submit(busy.flush)
     closing = pool.submit(busy.close)
-    until(lambda: busy._engine._closing)
+    until(lambda: refuses(busy))
     assert not flushing.done()
     assert not closing.done()
     backend.plan = None
@@ -190,7 +191,7 @@ def test_a_batch_is_full_at_its_size(backend: FaultyBackend, open_on: OpenOn) ->
     store.put("/first", b"")
     backend.wait_for_calls(1)
     waiting = store.put("/0", b"")  # A second sender waits for others from now on.
-    until(lambda: store._engine.writes.watched)
+    until(lambda: engine_of(store).writes.watched)
     for number in range(1, 9):
         store.put(f"/{number}", b"")
     assert in_intake(store)
@@ -231,7 +232,7 @@ def test_nothing_joins_one_that_is_larger_than_the_bound(
     store = open_on(backend, max_in_flight=1, max_queued_bytes=500_000, on_full="raise")
     store.put("/first", b"")
     backend.wait_for_calls(1)
-    assert store._engine.writes.allowance
+    assert engine_of(store).writes.allowance
     store.put("/large", bytes(600_000))
     with pytest.raises(QueueFullError):
         store.put("/small", b"")
@@ -288,7 +289,7 @@ def test_two_that_arrive_at_once_and_fill_a_batch(
     store.put("/first", b"")
     backend.wait_for_calls(1)
     store.put("/0", b"")
-    until(lambda: store._engine.writes.allowance == 1)
+    until(lambda: engine_of(store).writes.allowance == 1)
 
     def arrive() -> None:
         watched.before = staticmethod(lambda: None)
@@ -308,7 +309,7 @@ def test_a_batch_that_a_cancellation_fills_nearly(backend: FaultyBackend, open_o
     write = store.put("/a", b"")
     for path in ("/a", "/a", "/b"):
         store.get(path)
-    until(lambda: store._engine.reads.allowance)
+    until(lambda: engine_of(store).reads.allowance)
     assert write.cancel()
     store.get("/c")
     assert len(backend.wait_for_calls(3)[2].paths) == 4
@@ -323,7 +324,7 @@ def test_what_an_abandoned_stream_has_submitted_is_cancelled(
     def ops() -> Iterator[Operation]:
         yield Get("/a")
         backend.wait_for_calls(2)[1].release()
-        until(lambda: store._engine.reads.idle)
+        until(lambda: engine_of(store).reads.idle)
         yield Put("/b", b"")
 
     stream = store.apply_stream(ops())
@@ -332,6 +333,6 @@ def test_what_an_abandoned_stream_has_submitted_is_cancelled(
     del stream
     backend.plan = None
     backend.calls[0].release()
-    until(lambda: store._engine.writes.idle)
+    until(lambda: engine_of(store).writes.idle)
     store.flush()
     assert store.exists("/b").result(PATIENCE) is False

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from batchkeeper.batching import MetadataStore
+from batchkeeper.batching.engine import engine_of
+from batchkeeper.batching.lane import Lane
 from batchkeeper.ops import Get, MetadataStoreError, Put, StoreClosedError
 from batchkeeper.testing.faults import FaultyBackend, Plan
 
@@ -93,7 +95,7 @@ class Scene:
         calls = len(self.backend.calls)
         self.futures.append(self.store.put(f"/held/{calls}", b""))
         self.backend.wait_for_calls(calls + 1)
-        until(lambda: not self.store._engine.writes.idle)
+        until(lambda: not engine_of(self.store).writes.idle)
 
     def release_soon(self) -> None:
         """Release all calls once the interrupted one may wait for them."""
@@ -118,27 +120,28 @@ def behind_another(scene: Scene) -> None:
     """A large put, with which the small put of another thread on its path is taken in."""
     scene.hold()
     scene.hold()
-    engine = scene.store._engine
+    queues = engine_of(scene.store).queues
 
     def put() -> None:
         appended = threading.Event()
-        taking_in = engine._queues._take_in
+        take_in = queues.take_in
 
-        def with_another(own: object) -> None:
-            # As if the other thread had not waited for the lock, but appended without it.
-            del engine._queues._take_in  # type: ignore[method-assign]
-            thread = threading.Thread(target=append, daemon=True)
-            thread.start()
-            appended.wait(PATIENCE)
-            thread.join()
-            taking_in(own)  # type: ignore[arg-type]
+        def with_another(own: Lane | None = None) -> None:
+            if queues.intake:  # It has arrived there.
+                # As if the other thread had not waited for the lock, but appended without it.
+                del queues.take_in  # type: ignore[method-assign]
+                thread = threading.Thread(target=append, daemon=True)
+                thread.start()
+                appended.wait(PATIENCE)
+                thread.join()
+            take_in(own)
 
         def append() -> None:
-            engine.writes.allowance = 128
+            queues.writes.allowance = 128
             scene.futures.append(scene.store.put("/a", b""))
             appended.set()
 
-        engine._queues._take_in = with_another  # type: ignore[method-assign]
+        queues.take_in = with_another  # type: ignore[method-assign]
         scene.store.put("/a", bytes(5000))
 
     scene.call = put
@@ -195,7 +198,7 @@ def flush_lingering(scene: Scene) -> None:
     """A flush that wakes a sender which waits for the time of its batch."""
     scene.hold()
     scene.futures += [scene.store.put("/a", b"")]
-    until(lambda: scene.store._engine.writes.watched)
+    until(lambda: engine_of(scene.store).writes.watched)
     scene.release_soon()
     scene.call = scene.store.flush
 
@@ -213,7 +216,7 @@ def close(scene: Scene) -> None:
     scene.hold()
     scene.hold()
     scene.futures += [scene.store.get("/b"), scene.store.put("/a", b"")]
-    assert scene.store._engine._intake
+    assert engine_of(scene.store).queues.intake
     scene.release_soon()
     scene.call = scene.store.close
 
@@ -285,7 +288,7 @@ def test_an_interrupted_call_leaves_nobody_waiting(
             for lane in (found.reads, found.writes):
                 assert (lane.queued, lane.waiting, lane.in_flight) == (0, 0, 0), at
             assert found.queued_bytes == 0
-            for lane in store._engine._queues.all_lanes:
+            for lane in engine_of(store).queues.all_lanes:
                 until(lambda lane=lane: not lane.signalled)
                 assert all(sender.ident for sender in lane.senders)
             pool.submit(store.close).result(PATIENCE)

@@ -24,6 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from batchkeeper.batching import BatchingConfig, MetadataStore, Metrics
 from batchkeeper.batching import lane as lane_module
+from batchkeeper.batching.engine import engine_of
 from batchkeeper.ops import (
     ABSENT,
     Delete,
@@ -424,13 +425,13 @@ class EngineMachine(RuleBasedStateMachine):
 
     def look(self) -> Metrics:
         """Return the metrics. Unlike the store's own, this takes nothing in."""
-        engine = self.store._engine
-        with engine._lock:
-            return engine._queues.metrics(self.backend.tally.counts())
+        queues = engine_of(self.store).queues
+        with queues.deadline_moved:  # It has the engine's lock.
+            return queues.metrics(self.backend.tally.counts())
 
     def arrived(self, writes: bool) -> int:
         """Return how many writes, or reads, lie in the intake."""
-        return sum(entry.writes == writes for entry in self.store._engine._intake.copy())
+        return sum(entry.writes == writes for entry in engine_of(self.store).queues.intake.copy())
 
     def is_at_rest(self) -> bool:
         metrics = self.look()

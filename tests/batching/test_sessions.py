@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from batchkeeper.batching import AsyncMetadataStore, BatchingConfig, MetadataStore, SessionListener
+from batchkeeper.batching.engine import engine_of
 from batchkeeper.ops import SessionEvent, StoreUnavailableError, UnsupportedError
 
 from .live import STATED, PlayedBackend, PlayedSession
@@ -220,6 +221,6 @@ def test_a_closed_loop_hears_nothing(
     loop.close()
     with caplog.at_level(logging.WARNING):
         session.happen(*OUTAGE * 10)
-    store._engine.close(0)
+    engine_of(store).close(0)
     assert heard == []
     assert not caplog.records

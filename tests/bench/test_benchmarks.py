@@ -22,8 +22,9 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.batching.accumulator import Accumulator
 from batchkeeper.batching.checks import check_operation
+from batchkeeper.batching.engine import engine_of
 from batchkeeper.batching.entry import QUEUED, SENT, Entry
-from batchkeeper.batching.futures import OperationFuture
+from batchkeeper.batching.futures import FutureSink, OperationFuture
 from batchkeeper.batching.queues import end_sent
 from batchkeeper.bench.figures import histogram
 from batchkeeper.ops.paths import check_path
@@ -86,7 +87,7 @@ def test_making_of_an_operation(measure: Measure) -> None:
 
 def test_check_of_an_operation(measure: Measure, store: bk.MetadataStore) -> None:
     """An operation object is checked against the limits of the store."""
-    limits = store._engine.limits
+    limits = engine_of(store).limits
 
     def check() -> None:
         for put in PUTS:
@@ -98,7 +99,8 @@ def test_check_of_an_operation(measure: Measure, store: bk.MetadataStore) -> Non
 @pytest.mark.parametrize("future", [True, False])
 def test_making_of_a_future(measure: Measure, store: bk.MetadataStore, future: bool) -> None:
     """An entry and its future for each call of a method; a bare entry for each of a bulk call."""
-    lane, sink = store._engine.writes, store._sink
+    engine = engine_of(store)
+    lane, sink = engine.writes, FutureSink(engine)
     now = time.monotonic()
 
     def make() -> list[Any]:
@@ -177,7 +179,8 @@ class Ready:
 
 def test_adding_and_taking(measure: Measure, store: bk.MetadataStore) -> None:
     """A thousand entries become ready together, and are taken as one batch."""
-    lane, sink = store._engine.writes, store._sink
+    engine = engine_of(store)
+    lane, sink = engine.writes, FutureSink(engine)
     entries: list[Any] = [
         Entry("put", path, VALUE, None, None, {"put": lane}, sink, time.monotonic(), 30)
         for path in PATHS
@@ -197,7 +200,8 @@ def test_adding_and_taking(measure: Measure, store: bk.MetadataStore) -> None:
 
 def test_finishing(measure: Measure, store: bk.MetadataStore) -> None:
     """A thousand sent entries end with their answers."""
-    lane, sink = store._engine.writes, store._sink
+    engine = engine_of(store)
+    lane, sink = engine.writes, FutureSink(engine)
     entries: list[Any] = [
         Entry("put", path, VALUE, None, None, {"put": lane}, sink, time.monotonic(), 30)
         for path in PATHS

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.batching.engine import Engine
 from batchkeeper.testing.servers import LocalServer
 
 from ..waiting import PATIENCE, until
@@ -113,7 +114,7 @@ def how(future: Any) -> Any:
 
 def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the back ends report the end of a call, even on a slow machine."""
-    monkeypatch.setattr("batchkeeper.batching.engine._GRACE", PATIENCE)
+    monkeypatch.setattr(Engine, "grace", PATIENCE)
 
 
 def notices(store: bk.MetadataStore) -> None:
@@ -160,7 +161,7 @@ def test_what_was_never_sent_ends_at_its_own_deadline_and_is_not_unknown(
 ) -> None:
     """A batch cannot be sent: one operation ends as unavailable, and its neighbour goes on."""
     # Were the engine to end the first one, it could not say whether that was sent.
-    monkeypatch.setattr("batchkeeper.batching.engine._GRACE", 5.0)
+    monkeypatch.setattr(Engine, "grace", 5.0)
     with bk.open_store(server.url, batching=bk.BatchingConfig(max_in_flight=1)) as store:
         store.put("/get", b"0").result(PATIENCE)
         server.stop()

@@ -10,6 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import batchkeeper as bk
+from batchkeeper.batching.engine import Engine
 from batchkeeper.ops import (
     ABSENT,
     AuthenticationError,
@@ -403,7 +404,7 @@ def test_a_second_look_does_not_hold_up_a_multi_that_was_not_sent(
     with bk.open_store(f"zookeeper://{line.address}{chroot}") as store:
         result(store.put("/a", b"1"))
         # The back end says that the multi was not sent; on a slow machine, it says so late.
-        monkeypatch.setattr("batchkeeper.batching.engine._GRACE", PATIENCE)
+        monkeypatch.setattr(Engine, "grace", PATIENCE)
         monkeypatch.setattr(ZooKeeperConnection, "begin", cut_off)
         found = error(store.transaction([Check("/a", 0), Put("/b", b"")], timeout=1))
 
