@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 import batchkeeper as bk
 from batchkeeper.coordination import DoubleBarrier, Membership
@@ -173,35 +175,42 @@ def meet(me: Me) -> None:
 
 def _never_know_the_end() -> None:
     """Let a membership believe to be there, whatever becomes of its session."""
-    Membership.look = lambda _membership: False  # type: ignore[method-assign]
+    Membership.check_session = lambda _membership: False  # type: ignore[method-assign]
     Membership.verify = lambda _membership, _seen: None  # type: ignore[method-assign]
 
 
 def _never_hear_of_an_end() -> None:
     """Let listeners miss that somebody has left."""
     notify = GroupListener.notify
-    GroupListener.notify = (  # type: ignore[method-assign]
-        lambda listener, members: notify(listener, {**listener._known, **members})
-    )
+    known: dict[GroupListener, dict[str, Member]] = {}
+
+    def add(listener: GroupListener, members: Mapping[str, Member]) -> None:
+        known[listener] = {**known.get(listener, {}), **members}
+        notify(listener, known[listener])
+
+    GroupListener.notify = add  # type: ignore[method-assign]
 
 
 def _enter_alone() -> None:
     """Let a participant of a barrier count somebody who is not there."""
-    there = DoubleBarrier._there
-    DoubleBarrier._there = (  # type: ignore[method-assign]
-        lambda barrier: [*there(barrier), "nobody"] if not barrier._inside else there(barrier)
-    )
+    begin = DoubleBarrier.__init__
+
+    def too_few(barrier: DoubleBarrier, store: Any, path: str, n: int, value: bytes) -> None:
+        begin(barrier, store, path, n - 1, value)
+
+    DoubleBarrier.__init__ = too_few  # type: ignore[assignment,method-assign]
 
 
 def _leave_alone() -> None:
     """Let a participant of a barrier leave without a look at the others."""
 
-    def go(barrier: DoubleBarrier) -> bool:
-        real_go(barrier)
-        return True
+    leave = DoubleBarrier.leave
 
-    real_go = DoubleBarrier._go
-    DoubleBarrier._go = go  # type: ignore[method-assign]
+    def go(barrier: DoubleBarrier, timeout: float | None = None) -> None:
+        with suppress(bk.OperationTimeoutError):
+            leave(barrier, min(timeout or math.inf, 0.05))
+
+    DoubleBarrier.leave = go  # type: ignore[method-assign]
 
 
 GROUP_FAULTS: dict[str, Callable[[], None]] = {
