@@ -28,9 +28,6 @@ __all__ = ["AsyncCacheListener", "AsyncCacheWatch"]
 
 log = get_logger("batchkeeper.coordination")
 
-# Seconds until another attempt if the store has refused the watch.
-_REFUSED: Final = 10.0
-
 
 class AsyncCacheListener(AsyncListener[WatchEvent]):
     """A listener of a cache's changes. Close it to stop it.
@@ -56,7 +53,10 @@ class AsyncCacheWatch:
 
     Attributes:
         closed: whether ``close`` was called, or the store is closed.
+        pause: seconds until another attempt if the store has refused the watch.
     """
+
+    pause: Final = 10.0
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class AsyncCacheWatch:
                 self.close()
             else:  # The cache continues without a watch, and so without entries.
                 log.warning("a cache has no watch", prefix=self._prefix, reason=str(error))
-                self._follow(follower, _REFUSED)
+                self._follow(follower, self.pause)
 
         def broken() -> None:
             with self._lock:

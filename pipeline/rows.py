@@ -21,7 +21,7 @@ from .sending import PATIENCE, Patience, Sender, describe
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Columns", "RowWriter", "columns_of"]
+__all__ = ["Columns", "RecentPaths", "RowWriter", "columns_of"]
 
 _TEXT: Final = ("string", "large_string", "varchar", "char", "void", "null")
 _BYTES: Final = ("binary", "large_binary", "void", "null")
@@ -34,11 +34,6 @@ _TYPES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "expected_version": ((*_INTEGERS, "void", "null"), "bigint"),
     "op": (_TEXT, "string"),
 }
-
-# The most rows and bytes of a slice. Smaller slices leave the store idle more often, for the time
-# of one request at the end of each. Larger slices hold more rows in memory.
-_SLICE_ROWS: Final = 10_000
-_SLICE_BYTES: Final = 32 * 1024 * 1024
 
 # The fewest paths of conditional rows to remember, for detecting a second row of a path; the most
 # is twice that number. The bound keeps a task's memory from growing with its rows.
@@ -96,7 +91,15 @@ class RowWriter:
         rate: operations per second; ``None`` for no limit.
         patience: how often rows are sent again.
         sleep: a function that waits for a number of seconds.
+
+    Attributes:
+        slice_rows: the most rows of a slice. Smaller slices leave the store idle more often, for
+            the time of one request at the end of each. Larger slices hold more rows in memory.
+        slice_bytes: the most bytes of a slice.
     """
+
+    slice_rows: Final = 10_000
+    slice_bytes: Final = 32 * 1024 * 1024
 
     def __init__(
         self,
@@ -116,7 +119,7 @@ class RowWriter:
         self._sender = Sender(
             store, parents_count=parents_count, rate=rate, patience=patience, sleep=sleep
         )
-        self._recent = _RecentPaths()
+        self._recent = RecentPaths()
         self._tally = tally
 
     def write(self, batch: pa.RecordBatch) -> Iterator[list[RowOutcome]]:
@@ -125,7 +128,7 @@ class RowWriter:
         All rows of a slice have ended when it is yielded. Failed rows raise no exception.
         """
         size = max(1, batch.nbytes // max(1, batch.num_rows))
-        rows = max(1, min(_SLICE_ROWS, _SLICE_BYTES // size))
+        rows = max(1, min(self.slice_rows, self.slice_bytes // size))
         for start in range(0, batch.num_rows, rows):
             yield self._write_slice(batch.slice(start, rows))
 
@@ -206,10 +209,15 @@ class _SecondConditionalError(MetadataStoreError):
     """A path has a second conditional row."""
 
 
-class _RecentPaths:
-    """Remembers paths, at least the latest hundred thousand."""
+class RecentPaths:
+    """Remembers the latest paths, and at most twice as many.
 
-    def __init__(self) -> None:
+    Args:
+        fewest: the number of paths that it remembers at least.
+    """
+
+    def __init__(self, fewest: int = _REMEMBERED) -> None:
+        self._fewest = fewest
         self._young: set[str] = set()
         self._old: set[str] = set()
 
@@ -217,7 +225,7 @@ class _RecentPaths:
         """Say whether the path was seen before, and remember it."""
         if path in self._young or path in self._old:
             return True
-        if len(self._young) >= _REMEMBERED:
+        if len(self._young) >= self._fewest:
             self._young, self._old = set(), self._young
         self._young.add(path)
         return False

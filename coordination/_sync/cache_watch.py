@@ -26,9 +26,6 @@ __all__ = ["CacheListener", "CacheWatch"]
 
 log = get_logger("batchkeeper.coordination")
 
-# Seconds until another attempt if the store has refused the watch.
-_REFUSED: Final = 10.0
-
 
 class CacheListener(Listener[WatchEvent]):
     """A listener of a cache's changes. Close it to stop it.
@@ -54,7 +51,10 @@ class CacheWatch:
 
     Attributes:
         closed: whether ``close`` was called, or the store is closed.
+        pause: seconds until another attempt if the store has refused the watch.
     """
+
+    pause: Final = 10.0
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class CacheWatch:
                 self.close()
             else:  # The cache continues without a watch, and so without entries.
                 log.warning("a cache has no watch", prefix=self._prefix, reason=str(error))
-                self._follow(follower, _REFUSED)
+                self._follow(follower, self.pause)
 
         def broken() -> None:
             with self._lock:

@@ -51,9 +51,6 @@ __all__ = ["AsyncWatchers", "async_check_watcher"]
 
 log = get_logger("batchkeeper.hubs")
 
-# Seconds without an armed watcher after which the watch of a table ends.
-_LINGER: Final = 60.0
-
 
 class _Baseline(NamedTuple):
     """The state that a watcher has read.
@@ -127,7 +124,12 @@ class AsyncWatchers:
         store: the store.
         place: the path below which the table has its keys.
         closed: set when the tables are closed, before ``close`` is called.
+
+    Attributes:
+        linger: seconds without an armed watcher after which the watch ends.
     """
+
+    linger: Final = 60.0
 
     def __init__(self, store: AsyncMetadataStore, place: str, closed: AsyncSignal) -> None:
         self._store = store
@@ -233,7 +235,7 @@ class AsyncWatchers:
     def _new_follower(self) -> AsyncFollower:
         async def hear(event: WatchEvent) -> None:
             await self._hear(event)
-            if not self._armed and time.monotonic() - self._used > _LINGER and idle():
+            if not self._armed and time.monotonic() - self._used > self.linger and idle():
                 follower.close()
 
         def ended(error: MetadataStoreError) -> None:
@@ -254,7 +256,7 @@ class AsyncWatchers:
             event=hear,
             ended=ended,
             idle=idle,
-            linger=_LINGER,
+            linger=self.linger,
         )
         return follower
 

@@ -145,24 +145,25 @@ class Pace:
         self.writes = int(self._exact)
 
 
-# The writes that must have been applied since the last refusal.
-_QUIET: Final = 4096
-
-
 class Refusals:
     """Learns whether conditional puts may share their conditions.
 
     That costs etcd a third less. But if one of them is refused, its whole group is sent again, and
     the batch takes twice as long. So refusals must be rare.
+
+    Attributes:
+        quiet: the writes that must have been applied since the last refusal.
     """
 
+    quiet: Final = 4096
+
     def __init__(self) -> None:
-        self._applied = _QUIET
+        self._applied = self.quiet
 
     @property
     def rare(self) -> bool:
         """Whether there has been none for long."""
-        return self._applied >= _QUIET
+        return self._applied >= self.quiet
 
     def saw(self, writes: int, *, refused: bool) -> None:
         """Note the writes of a batch, and whether one of them was refused."""

@@ -53,10 +53,7 @@ log = get_logger(__name__)
 # Seconds. A transaction that is settled before its lease ends is settled for certain. If etcd
 # grants no new lease, the last one is used for twice as long as usual.
 _LEASE: Final = 1800
-_RENEW: Final = 600
 _OVERDUE: Final = 1200
-# Seconds after which refused write ids are tried again, because permissions change.
-_RECONSIDER: Final = 600
 # After this many seconds without use, a slot may have lost its write id with the lease.
 _STALE: Final = 600
 
@@ -149,7 +146,13 @@ class WriteIds:
     Attributes:
         permitted: whether a transaction has room for a write id. It becomes ``False`` if a lower
             limit of the server turns up.
+        renew: seconds after which a lease is replaced.
+        reconsider: seconds after which refused write ids are tried again, because permissions
+            change.
     """
+
+    renew: Final = 600
+    reconsider: Final = 600
 
     def __init__(self, connection: EtcdConnection, prefix: str, *, permitted: bool = True) -> None:
         self._connection = connection
@@ -258,7 +261,7 @@ class WriteIds:
             lease, age = self._lease, time.monotonic() - self._granted
         if not self._wanted():
             return None
-        if lease and age < _RENEW:
+        if lease and age < self.renew:
             return lease
         usable = lease and age < _OVERDUE
         patience = 0.0 if usable else max(0.0, deadline - time.monotonic())
@@ -270,7 +273,7 @@ class WriteIds:
             if not self._wanted():
                 return None
             # Only the thread that holds _granting grants a lease.
-            if self._lease and time.monotonic() - self._granted < _RENEW:
+            if self._lease and time.monotonic() - self._granted < self.renew:
                 return self._lease
             return self._grant(deadline)
         except EtcdRefusedError as refusal:
@@ -279,7 +282,7 @@ class WriteIds:
                 return lease
             if refusal.reason is Reason.NO_SPACE:
                 raise  # for now
-            self._without_until = time.monotonic() + _RECONSIDER
+            self._without_until = time.monotonic() + self.reconsider
             log.warning(
                 "etcd write ids refused: writes without an answer stay indeterminate",
                 reason=str(refusal),

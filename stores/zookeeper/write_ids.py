@@ -58,8 +58,6 @@ VOID: Final = b"void"
 
 # The most attempts to create the nodes above the slots, if another client removes them meanwhile.
 _TRIES: Final = 3
-# Seconds after which refused slots are tried again, because permissions and quotas change.
-_RECONSIDER: Final = 600
 # Versions have 31 bits. A slot that is used up is left to the end of the session.
 _LAST_VERSION: Final = 1 << 30
 # Room for the slot's number in its path.
@@ -98,8 +96,12 @@ class WriteIds:
         acl: the access rights of new nodes, encoded.
 
     Attributes:
+        reconsider: seconds after which refused slots are tried again, because permissions and
+            quotas change.
         room: the most bytes that a slot takes in a multi.
     """
+
+    reconsider: Final = 600
 
     def __init__(self, connection: ZooKeeperConnection, chroot: str, acl: bytes) -> None:
         self._connection = connection
@@ -168,7 +170,7 @@ class WriteIds:
                 continue
             tries += 1
             if code != NO_NODE or tries > _TRIES:
-                self._without_until = time.monotonic() + _RECONSIDER
+                self._without_until = time.monotonic() + self.reconsider
                 log.warning(
                     "zookeeper slots refused: writes without an answer stay indeterminate",
                     path=self._place,

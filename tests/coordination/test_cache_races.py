@@ -15,7 +15,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination import MetadataCache
-from batchkeeper.coordination._sync import cache_watch
+from batchkeeper.coordination._sync.cache_watch import CacheWatch
 from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
 from batchkeeper.testing import FaultInjector, Injection
@@ -304,7 +304,7 @@ def test_a_refused_watch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without the right to watch, the cache empties, and reads go to the store."""
-    monkeypatch.setattr(cache_watch, "_REFUSED", PATIENCE)
+    monkeypatch.setattr(CacheWatch, "pause", PATIENCE)
     cache.put("/a/b", 1)
     warm(cache, "/a/b")
     faults.end_watches(bk.AuthenticationError("no"), "/a")
@@ -323,7 +323,7 @@ def test_after_a_refused_watch(
     """It tries again by itself: a program that only listens hears of changes again."""
     seen: list[tuple[str, str]] = []
     cache.add_listener(lambda event: seen.append((event.kind, event.path)))
-    monkeypatch.setattr(cache_watch, "_REFUSED", 0.01)
+    monkeypatch.setattr(CacheWatch, "pause", 0.01)
     faults.end_watches(bk.AuthenticationError("no"), "/a")
     until(lambda: ("gap", "/a") in seen)
     put(other, 1)

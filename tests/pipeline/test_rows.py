@@ -18,9 +18,8 @@ from batchkeeper.ops import (
     OperationTimeoutError,
     StoreUnavailableError,
 )
-from batchkeeper.pipeline import rows as rows_module
 from batchkeeper.pipeline.row_report import Report, RowCounts, RowOutcome, Status
-from batchkeeper.pipeline.rows import Columns, RowWriter, columns_of
+from batchkeeper.pipeline.rows import Columns, RecentPaths, RowWriter, columns_of
 from batchkeeper.pipeline.sending import Patience, describe, may_pass
 from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.testing.faults import Call, Fault, FaultyBackend, Plan
@@ -266,16 +265,15 @@ def test_a_path_has_one_conditional_row(bench: Bench) -> None:
     assert bench.value("/a") == b"1"
 
 
-def test_conditional_paths_are_remembered_in_bounded_memory(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conditional_paths_are_remembered_in_bounded_memory() -> None:
     """The latest paths are remembered, and at most twice as many."""
-    monkeypatch.setattr(rows_module, "_REMEMBERED", 4)
-    recent = rows_module._RecentPaths()
-    for number in range(100):
-        assert not recent.seen_before(f"/{number}")
-        assert all(recent.seen_before(f"/{late}") for late in range(max(0, number - 3), number + 1))
-        assert len(recent._young) + len(recent._old) <= 8
+    for number in range(20):
+        recent = RecentPaths(4)
+        assert not any(recent.seen_before(f"/{path}") for path in range(number))
+        # The latest first: a path that it has forgotten takes the place of an older one.
+        seen = [recent.seen_before(f"/{path}") for path in reversed(range(number))]
+        assert all(seen[:4])
+        assert sum(seen) <= 8
 
 
 def test_rows_of_one_path_keep_their_order(bench: Bench) -> None:
@@ -490,8 +488,8 @@ def test_a_conflict_that_nobody_could_look_at_is_indeterminate(make: Callable[..
 
 def test_large_values_go_in_smaller_slices(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A slice is bounded in rows and bytes, and the slices together are the batch."""
-    monkeypatch.setattr(rows_module, "_SLICE_ROWS", 8)
-    monkeypatch.setattr(rows_module, "_SLICE_BYTES", 10_000)
+    monkeypatch.setattr(RowWriter, "slice_rows", 8)
+    monkeypatch.setattr(RowWriter, "slice_bytes", 10_000)
     small = batch_of([put(f"/{n}", b"") for n in range(20)])
     large = batch_of([put(f"/{n}", bytes(4_000)) for n in range(5)])
     assert [len(outcomes) for outcomes in bench.writer.write(small)] == [8, 8, 4]

@@ -46,9 +46,6 @@ __all__ = ["Watchers", "check_watcher"]
 
 log = get_logger("batchkeeper.hubs")
 
-# Seconds without an armed watcher after which the watch of a table ends.
-_LINGER: Final = 60.0
-
 
 class _Baseline(NamedTuple):
     """The state that a watcher has read.
@@ -122,7 +119,12 @@ class Watchers:
         store: the store.
         place: the path below which the table has its keys.
         closed: set when the tables are closed, before ``close`` is called.
+
+    Attributes:
+        linger: seconds without an armed watcher after which the watch ends.
     """
+
+    linger: Final = 60.0
 
     def __init__(self, store: MetadataStore, place: str, closed: Signal) -> None:
         self._store = store
@@ -228,7 +230,7 @@ class Watchers:
     def _new_follower(self) -> Follower:
         def hear(event: WatchEvent) -> None:
             self._hear(event)
-            if not self._armed and time.monotonic() - self._used > _LINGER and idle():
+            if not self._armed and time.monotonic() - self._used > self.linger and idle():
                 follower.close()
 
         def ended(error: MetadataStoreError) -> None:
@@ -249,7 +251,7 @@ class Watchers:
             event=hear,
             ended=ended,
             idle=idle,
-            linger=_LINGER,
+            linger=self.linger,
         )
         return follower
 

@@ -12,11 +12,11 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.hubs.tables import MetaStore, Table, Version
-from batchkeeper.hubs.tables._sync import watchers
+from batchkeeper.hubs.tables._sync.watchers import Watchers
 from batchkeeper.testing import FaultInjector
 
 from ...background import working
-from ...forks import holds_in_a_child
+from ...forks import holds_in_a_child, locked_elsewhere
 from ...waiting import PATIENCE, result, until
 from .watching import CHANGED, REMOVED, Calls, arm, settle
 
@@ -186,7 +186,7 @@ def test_the_watch_ends_when_nothing_is_armed(
     memory: bk.MetadataStore, watched: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends some time after the last call of a watcher; a later get begins another."""
-    monkeypatch.setattr(watchers, "_LINGER", 0.05)
+    monkeypatch.setattr(Watchers, "linger", 0.05)
     calls = Calls()
     arm(watched, "k", calls)
     watched.put("k", {}, NEW)
@@ -203,7 +203,7 @@ def test_the_watch_of_a_busy_table_ends_too(
     """It ends at a change of the table if nothing was armed for long, and not while one is."""
     calls = Calls()
     arm(watched, "k", calls)
-    monkeypatch.setattr(watchers, "_LINGER", 0.0)
+    monkeypatch.setattr(Watchers, "linger", 0.0)
     watched.put("other", {}, NEW)
     watched.put("k", {}, NEW)
     calls.wait(("k", CHANGED))
@@ -240,7 +240,7 @@ def test_a_forked_child(tables_in_memory: MetaStore, watched: Table) -> None:
         tables_in_memory.close()
         return True
 
-    with watched._watchers._lock:
+    with locked_elsewhere(watched):
         assert holds_in_a_child(refused)
     watched.put("k", {}, NEW)
     calls.wait(("k", CHANGED))

@@ -34,6 +34,7 @@ from batchkeeper.stores import ConnectOptions, RequestRefusedError, connect, par
 from batchkeeper.stores.etcd import estimates
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection
+from batchkeeper.stores.etcd.estimates import Refusals
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 from batchkeeper.stores.etcd.txn import nested_write
 from batchkeeper.testing.servers import EtcdServer
@@ -189,7 +190,7 @@ def test_a_refused_put_does_not_matter_to_those_that_share_its_group(
     assert kinds(nesting.write(refused, soon())).count(BadVersionError) == 1
     assert calls == ["txn"] * 4
     # After many writes without a refusal, puts share their conditions again.
-    monkeypatch.setattr(estimates, "_QUIET", 60)
+    monkeypatch.setattr(Refusals, "quiet", 60)
     nesting.write([Put(f"/e/{number}", b"e") for number in range(60)], soon())
     refused = [Put(f"/d/{number}", b"c", ABSENT) for number in range(70)]
     assert kinds(nesting.write(refused, soon())).count(BadVersionError) == 1

@@ -24,10 +24,11 @@ from batchkeeper.ops import (
     TransactionRefusedError,
 )
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.etcd import estimates, groups, plan
+from batchkeeper.stores.etcd import groups, plan
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.errors import EtcdRefusedError, Reason
+from batchkeeper.stores.etcd.estimates import Refusals
 from batchkeeper.stores.etcd.protos import messages
 from batchkeeper.testing.servers import EtcdServer
 
@@ -254,7 +255,7 @@ def test_conditional_puts_share_their_conditions_beside_sessions(
     def stats(answers: Any) -> list[Stat]:
         return [answer[1] if fenced else answer for answer in answers]
 
-    monkeypatch.setattr(estimates, "_QUIET", 0)  # so that they share them also after a refusal
+    monkeypatch.setattr(Refusals, "quiet", 0)  # so that they share them also after a refusal
     with opened(url) as backend, opened(url) as other:
         write(other, Put("/a/40", b"1", ephemeral=True), Put("/owner", b""))
         write(backend, *[Put(f"/a/{n}", b"1") for n in range(70) if n != 40])

@@ -30,11 +30,12 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores import Backend, ConnectOptions, RequestRefusedError, connect
 from batchkeeper.stores.etcd import connection as connection_module
-from batchkeeper.stores.etcd import members, write_ids
+from batchkeeper.stores.etcd import members
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection, FlatOnlyError
 from batchkeeper.stores.etcd.members import Credentials, checks_nested_permissions
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.stores.etcd.write_ids import WriteIds
 from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import PATIENCE, soon, until
@@ -267,7 +268,7 @@ def test_write_ids_are_asked_for_again_where_permissions_may_have_changed(
     secured(server)
     line = proxy(server.address)
     place = {"key": b"/.batchkeeper/", "range_end": b"/.batchkeeper0"}
-    monkeypatch.setattr(write_ids, "_RECONSIDER", 0)
+    monkeypatch.setattr(WriteIds, "reconsider", 0)
     with (
         closing(connect(f"etcd://{line.address}", LIMITED)) as backend,
         closing(EtcdConnection([server.address], ROOT)) as connection,
@@ -293,7 +294,7 @@ def test_write_ids_are_asked_for_again_where_permissions_may_have_changed(
             stub.RoleRevokePermission,
             messages.AuthRoleRevokePermissionRequest(role="some", **place),
         )
-        monkeypatch.setattr(write_ids, "_RENEW", 0)
+        monkeypatch.setattr(WriteIds, "renew", 0)
         (stat,) = backend.write([Put("/ok/a", b"", 1)], soon())
         assert type(stat) is Stat
 

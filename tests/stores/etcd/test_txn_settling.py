@@ -33,12 +33,12 @@ from batchkeeper.ops import (
     Transaction,
     TransactionRefusedError,
 )
-from batchkeeper.stores.etcd import write_ids
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection, FlatOnlyError
 from batchkeeper.stores.etcd.errors import EtcdRefusedError, Reason
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.stores.etcd.write_ids import WriteIds
 from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import PATIENCE, soon
@@ -603,7 +603,7 @@ def test_a_lease_is_renewed_before_it_ends(
             return call(method, *args, **more)
 
         monkeypatch.setattr(connection, "call", hold_up_and_refuse)
-        monkeypatch.setattr(write_ids, "_RENEW", 0)
+        monkeypatch.setattr(WriteIds, "renew", 0)
         asking = pool.submit(backend.write, [Put("/there", b"2")], soon())
         assert asked.acquire(timeout=PATIENCE)
         backend.write([Put("/there", b"3")], soon())  # Another thread is about to have a lease.

@@ -36,12 +36,12 @@ from batchkeeper.ops import (
     Put,
     Stat,
 )
-from batchkeeper.stores.zookeeper import write_ids
 from batchkeeper.stores.zookeeper.answers import Reply
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
 from batchkeeper.stores.zookeeper.jute import END, GET_DATA, MULTI, SYNC, Done, ZNode
 from batchkeeper.stores.zookeeper.multi_settling import Applied, _stamped
+from batchkeeper.stores.zookeeper.write_ids import WriteIds
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import PATIENCE, soon, until
@@ -398,7 +398,7 @@ def test_slots_are_tried_again_where_permissions_may_have_changed(
     backend: ZooKeeperBackend, line: Any, other: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refusal of slots is not final: once they are permitted, lost writes are settled."""
-    monkeypatch.setattr(write_ids, "_RECONSIDER", 0)
+    monkeypatch.setattr(WriteIds, "reconsider", 0)
     other.create("/open", b"0")
     other.set_acls("/", [make_acl("world", "anyone", read=True, write=True, admin=True)])
     stats = [backend.write([Put("/open", b"%d" % i)], soon())[0] for i in range(1, 3)]

@@ -537,16 +537,23 @@ def test_a_session_lives_through_the_death_of_a_leader(cluster: ZooKeeperServer)
 
 def test_a_shorter_timeout_counts_from_the_last_proof() -> None:
     """A server that grants the next connection less time ends the session that much earlier."""
+    notes: list[Callable[[Moment], None]] = []
+
+    def attach(note: Callable[[Moment], None]) -> Moment:
+        notes.append(note)
+        return Moment("lost", 0, (0, 0.0, 0.0))
+
     connection: Any = SimpleNamespace(
         sessions=1,
-        attach=lambda _: Moment("lost", 0, (0, 0.0, 0.0)),
+        attach=attach,
         receive_touches=lambda _: None,
         round_trip=lambda *_: None,
     )
     session = ZooKeeperSession(connection, 30.0)
-    session._note(Moment("connected", 1, (7, 30.0, 1000.0)))
+    (note,) = notes
+    note(Moment("connected", 1, (7, 30.0, 1000.0)))
     assert session.valid_until() == 1030.0
-    session._note(Moment("lost", 1, (7, 30.0, 1000.0)))
-    session._note(Moment("connected", 2, (7, 10.0, 2000.0)))
+    note(Moment("lost", 1, (7, 30.0, 1000.0)))
+    note(Moment("connected", 2, (7, 10.0, 2000.0)))
     assert session.valid_until() == 1010.0
     session.close()
