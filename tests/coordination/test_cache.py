@@ -13,7 +13,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination import MetadataCache
-from batchkeeper.coordination.entries import NOT_CACHED, CacheResult
+from batchkeeper.coordination.entries import NOT_CACHED, CacheResult, Entries
 from batchkeeper.coordination.serdes import Serde, bytes_serde, json_serde
 from batchkeeper.ops.errors import ValueDecodeError
 from batchkeeper.testing import FaultInjector
@@ -378,22 +378,22 @@ def test_ctrl_c_in_a_load(
     with memory(faults) as store, MetadataCache(store, "/a", json_serde) as cache:
         warm(cache, "/a/warm")
         joined: list[Any] = []
-        entries, real = cache._entries, cache._entries.join
+        real = Entries.join
 
         def interrupt(load: object = None, *_: object) -> None:
             if moment != "give_up" or load is joined[0]:  # The others have nothing to give up.
                 monkeypatch.undo()
                 raise KeyboardInterrupt
 
-        def join(own: Any) -> Any:
-            joined.append(real(own))
+        def join(entries: Entries[Any, Any], own: Any) -> Any:
+            joined.append(real(entries, own))
             if joined == [own]:
                 if moment == "join":
                     interrupt()
                 monkeypatch.setattr(own.done if moment == "set" else entries, moment, interrupt)
             return joined[-1]
 
-        monkeypatch.setattr(entries, "join", join)
+        monkeypatch.setattr(Entries, "join", join)
         held = faults.delay("get", "/a/b")
         asking = [Thread(lambda: cache.get("/a/b"))]
         if moment != "join":

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -20,8 +21,6 @@ from batchkeeper.pipeline.options import parse_options
 from batchkeeper.pipeline.reader import StoreReader
 from batchkeeper.pipeline.source import SCHEMA
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 from batchkeeper.testing.servers import EtcdServer
 
@@ -257,10 +256,8 @@ def test_a_compacted_revision_is_refused_on_the_driver(
         planned = load(spark, server.url)
         assert planned.count() == 1
         second = store.put("/a", b"2").result().revision
-    connection = EtcdConnection([server.address], Credentials())
-    stub = grpc_stubs.KVStub(connection._members[0].channel)
-    stub.Compact(messages.CompactionRequest(revision=second))
-    connection.close()
+    with grpc.insecure_channel(server.address) as channel:
+        grpc_stubs.KVStub(channel).Compact(messages.CompactionRequest(revision=second))
     assert "compacted" in refusal(lambda: load(spark, server.url, revision=first).count())
     assert "does not exist yet" in refusal(lambda: load(spark, server.url, revision=10**9).count())
     # A frame keeps the revision that it was planned with, and here its tasks find that it is gone.
