@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from ...batching import BatchingConfig
 from . import figures
 from .figures import rate, usable, values
 from .runs import Run, Variant
-from .statistics import MARGIN, Comparisons, Estimate, estimate
+from .statistics import MARGIN, Comparisons, Estimate, estimate, times_default
 from .wording import count, interval, listed, milliseconds, number, share, times
 
 __all__ = ["Advice", "advise", "changes", "line_to_paste", "summary"]
@@ -383,39 +383,36 @@ def summary(run: Run) -> dict[str, Any]:
 
     An end of an interval that is not known is ``None``.
     """
-    rivals = Comparisons(run, variants=figures.rivals(run))
-    everything = Comparisons(run)
-    advice = advise(run)
-    return {
-        "noise": rivals.noise,
-        "variants": {
-            variant.name: _summary_of(variant, everything if variant.kind == "peer" else rivals)
-            for variant in run.variants
-        },
-        "advice": {
-            "goal": advice.goal,
-            "variant": advice.variant,
-            "line": advice.line,
-            "sentences": list(advice.sentences),
-        },
-    }
+    ratios = times_default(run)
 
-
-def _summary_of(variant: Variant, found: Comparisons) -> dict[str, Any]:
-    ratio = found.ratio(variant.name, "default")
-    return {
-        "rounds": len(usable(variant)),
-        "rate": _plain(estimate(values(variant, rate))),
-        "times_default": _plain(ratio),
-        "same_as_default": None if ratio is None else found.same(variant.name, "default"),
-        "latency_seconds": {
+    def of(variant: Variant) -> dict[str, Any]:
+        ratio, same = ratios.get(variant.name, (None, None))
+        medians = {name: _plain(estimate(values(variant, figure))) for name, figure in _SUMMARY}
+        latencies = {
             name: _plain(estimate(values(variant, figures.percentile(name))))
             for name in figures.PERCENTILES
-        },
-        "operations_per_batch": _plain(estimate(values(variant, figures.operations_per_batch))),
-        "client_cpu_seconds_per_operation": _plain(estimate(values(variant, figures.client_cpu))),
-        "server_cpu_seconds_per_operation": _plain(estimate(values(variant, figures.server_cpu))),
+        }
+        return {
+            "rounds": len(usable(variant)),
+            "times_default": _plain(ratio),
+            "same_as_default": same,
+            "latency_seconds": latencies,
+            **medians,
+        }
+
+    return {
+        "noise": Comparisons(run, variants=figures.rivals(run)).noise,
+        "variants": {variant.name: of(variant) for variant in run.variants},
+        "advice": asdict(advise(run)),
     }
+
+
+_SUMMARY: Final = (
+    ("rate", rate),
+    ("operations_per_batch", figures.operations_per_batch),
+    ("client_cpu_seconds_per_operation", figures.client_cpu),
+    ("server_cpu_seconds_per_operation", figures.server_cpu),
+)
 
 
 def _plain(found: Estimate | None) -> dict[str, float | None] | None:

@@ -26,14 +26,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from . import figures
 from .figures import Figure
 from .runs import Run
 from .statistics import MARGIN, Estimate, fit, left_over, logarithms_of, student
-from .wording import interval, listed, number, times
+from .tables import Column, print_columns
+from .wording import interval, listed, milliseconds, number, times
 
 __all__ = ["Comparison", "Line", "Verdict", "compare", "print_comparison"]
 
@@ -42,13 +42,6 @@ Verdict = Literal["faster", "slower", "the same", "cannot tell"]
 #: Runs whose difference may be greater than this are not called the same.
 _WIDEST_SAME: Final = 0.25
 _FEWEST: Final = 2
-
-_STYLES: Final[Mapping[Verdict, str]] = {
-    "faster": "green",
-    "slower": "bold red",
-    "the same": "",
-    "cannot tell": "yellow",
-}
 
 #: What may differ without making figures incomparable: when, where exactly, and how often.
 _OF_NO_WEIGHT: Final = {"store", "busy", "warnings", "disk", "target"}
@@ -330,30 +323,27 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         console.print(Text(f"warning: the runs differ in {difference}", style="bold yellow"))
     if comparison.differences:
         console.print()
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(Text("variant"), overflow="fold")
-    for head in ("verdict", "first", "second"):
-        table.add_column(head, no_wrap=True, justify="left" if head == "verdict" else "right")
-    table.add_column("times as fast", no_wrap=True, justify="right")
-    for line in comparison.lines:
-        figures_of_line = (
-            [number(round(x)) for x in (line.before, line.after)]
-            if comparison.figure == "ops/s"
-            else [f"{x * 1000:.2f}" for x in (line.before, line.after)]
-        )
-        wide = math.isinf(line.ratio.high)
-        ratio = f"{times(line.ratio.median)} ({'?' if wide else interval(line.ratio)})"
-        table.add_row(
-            Text(line.name),
-            Text(line.verdict, style=_STYLES[line.verdict]),
-            *map(Text, figures_of_line),
-            Text(ratio),
-        )
-    if comparison.lines:
-        console.print(table)
+    lines = comparison.lines
+    write = _rate if comparison.figure == "ops/s" else milliseconds
+    ratios = [
+        f"{times(ratio.median)} ({'?' if math.isinf(ratio.high) else interval(ratio)})"
+        for ratio in (line.ratio for line in lines)
+    ]
+    columns = [
+        Column("verdict", [line.verdict for line in lines], text=True),
+        Column("first", [write(line.before) for line in lines]),
+        Column("second", [write(line.after) for line in lines]),
+        Column("times as fast", ratios),
+    ]
+    if lines:
+        print_columns(console, "variant", [line.name for line in lines], columns)
         console.print(Text(f"first, second: medians of {comparison.figure}"))
     else:
         console.print("The runs have no variant in common.")
     console.print()
     for note in comparison.notes:
         console.print(Text(note))
+
+
+def _rate(value: float) -> str:
+    return number(round(value))

@@ -90,6 +90,7 @@ __all__ = [
     "student",
     "studentized_range",
     "survivors",
+    "times_default",
 ]
 
 #: The confidence of intervals and of differences. A run without true differences names a winner in
@@ -301,6 +302,18 @@ def studentized_range(groups: int, freedom: int) -> float:
 def student(freedom: int, comparisons: int = 1) -> float:
     """Return the factor of a standard error that as many comparisons together keep to ``LEVEL``."""
     return float(scipy_stats().t.ppf(1 - (1 - LEVEL) / max(1, comparisons) / 2, freedom))
+
+
+def times_default(run: Run) -> dict[str, tuple[Estimate, bool]]:
+    """Return how many times the default each variant is, and whether it cannot be told apart."""
+    rivals, everything = Comparisons(run, variants=figures.rivals(run)), Comparisons(run)
+    found = {}
+    for variant in run.variants:
+        comparisons = everything if variant.kind == "peer" else rivals
+        ratio = comparisons.ratio(variant.name, "default")
+        if ratio is not None:
+            found[variant.name] = ratio, comparisons.same(variant.name, "default")
+    return found
 
 
 def same(run: Run, a: str, b: str) -> bool:

@@ -48,6 +48,11 @@ class Verdict(NamedTuple):
         """Whether it holds."""
         return not self.violations
 
+    def cells(self) -> tuple[str, str, str]:
+        """Return the promise, whether it holds, and what was found, for a table."""
+        found = "\n".join((self.found, *self.violations))
+        return self.promise, "yes" if self.holds else "NO", found
+
 
 def judge(plan: Plan, history: History, logs: Logs) -> list[Verdict]:
     """Return the verdicts on a simulation.

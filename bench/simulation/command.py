@@ -11,6 +11,7 @@ from typing import Any, Final, get_args
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ...hubs import OwnershipMode
 from ...ops.errors import InvalidSettingError
@@ -193,8 +194,7 @@ def _print(outcome: Outcome, plan: Plan, output: str) -> None:
     for title in ("promise", "holds", "found"):
         table.add_column(title)
     for verdict in outcome.verdicts:
-        found = "\n".join((verdict.found, *verdict.violations))
-        table.add_row(verdict.promise, "yes" if verdict.holds else "[bold red]NO[/]", found)
+        table.add_row(*map(Text, verdict.cells()), style="" if verdict.holds else "bold red")
     console.print(table)
 
 

@@ -18,10 +18,10 @@ from .. import figures
 from ..advice import advise
 from ..figures import usable, values
 from ..runs import Moment, Run, Variant
-from ..statistics import estimate
-from .svg import COLOURS, INK
+from ..statistics import Estimate, estimate
+from .svg import COLOURS, INK, PALE
 
-__all__ = ["Style", "curve", "front", "moments", "styles"]
+__all__ = ["OTHERS", "Style", "curve", "front", "moments", "styles", "trade_offs"]
 
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 2)))
@@ -47,19 +47,18 @@ class Style:
         )
 
 
+#: How all others look.
+OTHERS: Final = Style("other variants", PALE, "o", "-")
+
+
 def styles(run: Run) -> dict[str, Style]:
     """Return the looks of the variants that matter most, at most as many as there are colours.
 
     These are the default, single execution, the advised variant, the Pareto front and peers.
     """
-    points = {
-        v.name: (rate.median, p99.median)
-        for v in figures.rivals(run)
-        if (rate := estimate(values(v, figures.rate))) and (p99 := estimate(values(v, figures.p99)))
-    }
     measured = [variant.name for variant in run.variants if usable(variant)]
     peers = [v.name for v in run.variants if v.kind == "peer"]
-    wanted = ["default", "single", advise(run).variant, *front(points), *peers]
+    wanted = ["default", "single", advise(run).variant, *front(run, trade_offs(run)), *peers]
     chosen = [name for name in dict.fromkeys(wanted) if name in measured] or measured
     colours = (INK, *COLOURS)
     return {
@@ -68,14 +67,29 @@ def styles(run: Run) -> dict[str, Style]:
     }
 
 
-def front(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Return the Pareto front: those that no other one beats in rate and in latency, by rate."""
+def trade_offs(run: Run) -> dict[str, tuple[Estimate, Estimate]]:
+    """Return the rate and the 99th percentile of each variant that has both."""
+    return {
+        v.name: (rate, p99)
+        for v in run.variants
+        if (rate := estimate(values(v, figures.rate))) and (p99 := estimate(values(v, figures.p99)))
+    }
+
+
+def front(run: Run, points: Mapping[str, tuple[Estimate, Estimate]]) -> list[str]:
+    """Return the Pareto front: those that no other one beats in rate and in latency, by rate.
+
+    It has no peers, which are no choice for a caller of this client.
+    """
+    found = {
+        variant.name: (points[variant.name][0].median, points[variant.name][1].median)
+        for variant in figures.rivals(run)
+        if variant.name in points
+    }
     best: list[str] = []
-    lowest = math.inf
-    for name in sorted(points, key=lambda name: (-points[name][0], points[name][1])):
-        if points[name][1] < lowest:
+    for name in sorted(found, key=lambda name: (-found[name][0], found[name][1])):
+        if not best or found[name][1] < found[best[-1]][1]:
             best.append(name)
-            lowest = points[name][1]
     return best[::-1]
 
 
