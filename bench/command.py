@@ -321,12 +321,12 @@ def _measure(arguments: argparse.Namespace) -> int:
         conditions = as_document(target)
         for warning in conditions["warnings"]:
             tell(warning)
-        with _crew(arguments, sweep) as crew, show_live(Console(stderr=True)) as live:
+        with _crew(arguments, sweep) as crew, show_live(Console(stderr=True)) as show:
             found = measure(
                 target,
                 sweep,
                 crew,
-                live,
+                show,
                 command=_command_line(),
                 conditions=conditions,
                 spark=arguments.spark is not None,

@@ -5,14 +5,10 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from .target import Target
 
-if TYPE_CHECKING:
-    import psutil
-
-__all__ = ["ServerUse", "busy_share", "server_pids"]
+__all__ = ["busy_share", "server_pids", "server_use"]
 
 
 def busy_share(seconds: float = 0.5) -> float:
@@ -58,40 +54,18 @@ def _loopback(host: str) -> bool:
         return False
 
 
-class ServerUse:
-    """The CPU that the processes of servers use from now on, and their memory."""
+def server_use(pids: Sequence[int]) -> tuple[float, int] | None:
+    """Return the seconds of CPU that the processes of servers have used so far, and their memory.
 
-    def __init__(self, pids: Sequence[int]) -> None:
-        import psutil
-
-        self._processes = []
-        with contextlib.suppress(psutil.Error):
-            self._processes = [psutil.Process(pid) for pid in pids]
-        self._before = _cpu(self._processes)
-
-    @property
-    def cpu(self) -> float | None:
-        """Seconds of CPU so far; ``None`` if no server is known, or one has gone."""
-        now = _cpu(self._processes)
-        return None if now is None or self._before is None else now - self._before
-
-    @property
-    def memory(self) -> int | None:
-        """Their resident memory now, in bytes; ``None`` likewise."""
-        import psutil
-
-        try:
-            return sum(process.memory_info().rss for process in self._processes) or None
-        except psutil.Error:
-            return None
-
-
-def _cpu(processes: Sequence[psutil.Process]) -> float | None:
+    Returns:
+        ``None`` if no server is known, or one has gone.
+    """
     import psutil
 
-    if not processes:
-        return None
     try:
-        return sum(sum(process.cpu_times()[:2]) for process in processes)
+        processes = [psutil.Process(pid) for pid in pids]
+        cpu = sum(sum(process.cpu_times()[:2]) for process in processes)
+        memory = sum(process.memory_info().rss for process in processes)
     except psutil.Error:
         return None
+    return (cpu, memory) if processes else None

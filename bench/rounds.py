@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from .live import Live
+from .live import Show
 
 __all__ = ["Rounds", "alternating"]
 
@@ -21,15 +21,15 @@ class Rounds:
     """Counts rounds and turns, and shows each turn before it begins.
 
     Args:
-        live: shows the turns.
+        show: shows the turns.
         order: returns the order of one round, from the names and the number of the round.
 
     Attributes:
         number: the number of the round, from 0.
     """
 
-    def __init__(self, live: Live, order: Callable[[Sequence[str], int], Sequence[str]]) -> None:
-        self._live = live
+    def __init__(self, show: Show, order: Callable[[Sequence[str], int], Sequence[str]]) -> None:
+        self._show = show
         self._order = order
         self._done = 0
         self._expected = 0
@@ -42,7 +42,7 @@ class Rounds:
     def show(self, text: str) -> None:
         """Show a turn, which begins now."""
         self._done += 1
-        self._live.step(text, self._done, self._expected)
+        self._show(text, self._done, self._expected)
 
     def turns(self, *groups: Sequence[str]) -> Iterator[str]:
         """Yield the names of one round, group after group."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ..batching import BatchingConfig
 from ..ops.errors import InvalidSettingError, MetadataStoreError
-from .live import Live
+from .live import Show
 from .load.job import Job, Pace
 from .load.mixes import Mix
 from .load.parts import merged
@@ -114,7 +114,7 @@ def measure(
     target: Target,
     sweep: Sweep,
     crew: LocalCrew,
-    live: Live,
+    show: Show,
     *,
     command: Sequence[str],
     conditions: Mapping[str, Any],
@@ -128,7 +128,7 @@ def measure(
         target: the store.
         sweep: what to measure.
         crew: the processes that do it.
-        live: shows it meanwhile.
+        show: shows it meanwhile.
         command: the arguments of the command, for the results.
         conditions: the conditions, for the results.
         spark: whether the crew is one of Spark's executors.
@@ -162,20 +162,19 @@ def measure(
         },
         variants=list(sweep.variants),
     )
-    _Measuring(target, sweep, crew, live, run).all_rounds()
+    _Measuring(target, sweep, crew, show, run).all_rounds()
     return run
 
 
 class _Measuring:
-    def __init__(self, target: Target, sweep: Sweep, crew: LocalCrew, live: Live, run: Run) -> None:
+    def __init__(self, target: Target, sweep: Sweep, crew: LocalCrew, show: Show, run: Run) -> None:
         self._target = target
         self._sweep = sweep
         self._crew = crew
-        self._live = live
         self._run = run
         self._server = server_pids(target)
         dice = random.Random(sweep.seed)
-        self._turns = Rounds(live, lambda names, _: dice.sample(names, len(names)))
+        self._turns = Rounds(show, lambda names, _: dice.sample(names, len(names)))
 
     def all_rounds(self) -> None:
         run, sweep = self._run, self._sweep
@@ -237,7 +236,7 @@ class _Measuring:
             seed=sweep.seed + self._turns.number,
             server=self._server,
         )
-        return merged(self._crew.measure(job, self._live.tick), self._turns.number, pace.rate)
+        return merged(self._crew.measure(job), self._turns.number, pace.rate)
 
 
 def check_processes(target: Target, processes: int, *, spark: bool) -> None:

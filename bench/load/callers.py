@@ -16,7 +16,7 @@ import contextlib
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -407,12 +407,3 @@ class TaskCaller:
             self._answered = time.monotonic()
         elif time.monotonic() - self._answered > _PATIENCE:
             raise StoreGoneError(f"the store has gone: {error}") from error
-
-
-def latencies(counted: Iterable[Counted]) -> tuple[array[int], array[int]]:
-    """Return the latencies of reads and of writes of several callers, in nanoseconds."""
-    reads, writes = array("q"), array("q")
-    for one in counted:
-        reads += one.reads
-        writes += one.writes
-    return reads, writes

@@ -11,7 +11,6 @@ from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
 from .job import Job, perform
-from .metered import Tick
 from .parts import Part
 from .processes import LocalCrew, split
 from .spark import spark_session
@@ -35,8 +34,7 @@ class SparkCrew(LocalCrew):
         self._context = spark.sparkContext
         self._tasks = tasks
 
-    def measure(self, job: Job, tell: Callable[[Tick], None]) -> list[Part]:
-        del tell  # Nothing is heard of tasks before they end.
+    def measure(self, job: Job) -> list[Part]:
         tasks = self._tasks
 
         def run(numbers: Iterable[int]) -> Iterable[Part | Exception]:
@@ -62,7 +60,7 @@ def _perform(job: Job) -> Part | Exception:
         barrier()
 
     try:
-        return perform(job, meet, lambda _: None)
+        return perform(job, meet)
     except Exception as error:
         if not met:
             barrier()  # The others wait there.

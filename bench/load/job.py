@@ -7,22 +7,22 @@ import gc
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from threading import Barrier, BrokenBarrierError
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ... import open_async_store, open_store
 from ...batching import BatchingConfig, MetadataStore, Metrics
 from ...ops.errors import StoreUnavailableError
-from ..machine import ServerUse
-from .callers import Caller, Counted, Loop, StoreGoneError, TaskCaller, latencies
-from .metered import Meter, Tick
+from ..machine import server_use
+from .callers import Caller, Loop, StoreGoneError, TaskCaller
+from .metered import Meter
 from .mixes import Mix
-from .parts import Flushes, Part, encoded, flushes_between
+from .parts import Part, encoded, flushes_between
 from .peers import PEERS
 from .readback import await_vanished, read_back
 from .work import Work, check
@@ -86,13 +86,12 @@ class Job:
     server: tuple[int, ...] = ()
 
 
-def perform(job: Job, ready: Callable[[], None], tell: Callable[[Tick], None]) -> Part:
+def perform(job: Job, ready: Callable[[], None]) -> Part:
     """Measure.
 
     Args:
         job: what to measure.
         ready: called once when the warm-up has ended. The timed part begins when it returns.
-        tell: receives a tick a few times meanwhile, in a thread of its own.
 
     Raises:
         WrongAnswerError: the store lost or changed an acknowledged write.
@@ -108,21 +107,20 @@ def perform(job: Job, ready: Callable[[], None], tell: Callable[[Tick], None]) -
         )
         for number in range(callers)
     ]
-    peer = PEERS[job.peer] if job.peer else None
-    shared = peer is None or peer.shared
+    shared = job.peer is None or PEERS[job.peer].shared
     if shared:
         _make_keys(job, works)
-    measurement = _Measurement(job, works, ready, tell)
+    measurement = _Measurement(job, works, ready)
     if job.pace.tasks:
         asyncio.run(measurement.run_tasks())
     else:
         measurement.run_threads()
-    read = 0
+    read = measurement.read_back
     if measurement.broken is None and shared:
         with _open(job) as store:
             read = read_back(store, chain.from_iterable(work.expected() for work in works))
             read += await_vanished(store, works)
-    return measurement.part(read or measurement.read_back)
+    return measurement.part(read)
 
 
 def share(total: int, number: int, parts: int) -> int:
@@ -142,36 +140,44 @@ def _make_keys(job: Job, works: Sequence[Work]) -> None:
                 raise outcome.error
 
 
+class _Snapshot(NamedTuple):
+    """What has been counted at the beginning or at the end of the timed part."""
+
+    metrics: Metrics | None
+    cpu: float
+    conflicts: int
+    server: tuple[float, int] | None  # its CPU and memory
+
+
 class _Measurement:
     """The timed part and what belongs to it."""
 
-    def __init__(
-        self,
-        job: Job,
-        works: Sequence[Work],
-        ready: Callable[[], None],
-        tell: Callable[[Tick], None],
-    ) -> None:
+    def __init__(self, job: Job, works: Sequence[Work], ready: Callable[[], None]) -> None:
         self._job = job
         self._works = works
         self._ready = ready
-        self._tell = tell
         self._meter: Meter | None = None
-        self._snapshots: list[tuple[Metrics | None, float, int]] = []
-        self._server: ServerUse | None = None
-        self._server_cpu: float | None = None
-        self._server_memory: int | None = None
+        self._snapshots: list[_Snapshot] = []
         self._metrics: Callable[[], Metrics] | None = None
         self._callers: Sequence[Caller | TaskCaller] = ()
+        self._settings: dict[str, Any] = {
+            "batching": job.batching,
+            "connect_timeout": job.connect_timeout,
+            "operation_timeout": _OPERATION_TIMEOUT,
+        }
         self.broken: str | None = None
         self.read_back = 0  # paths that only the measured client can read
 
     def run_threads(self) -> None:
         """Let threads load the store."""
-        pace = self._job.pace
-        number = pace.threads
+        job, number = self._job, self._job.pace.threads
         barrier = Barrier(number, action=self._meet)
-        with self._opened() as store:
+        opened: AbstractContextManager[Any] = (
+            open_store(job.url, **self._settings)
+            if job.peer is None
+            else PEERS[job.peer].open(job.url, job.root)
+        )
+        with opened as store:
             self._metrics = getattr(store, "metrics", None)
             load = getattr(store, "load", None)
             if load is not None:
@@ -180,18 +186,13 @@ class _Measurement:
                 Caller(store, work, self._loop(at), barrier) for at, work in enumerate(self._works)
             ]
             self._callers = callers
-            _forget_garbage()
-            try:
-                with ThreadPoolExecutor(number, thread_name_prefix="bench") as pool:
-                    runs = [pool.submit(caller.run) for caller in callers]
-                    try:
-                        wait(runs)
-                    except BaseException:
-                        barrier.abort()  # The callers look at it, and end.
-                        raise
-            finally:
-                self._stop_meter()
-                gc.unfreeze()
+            with self._undisturbed(), ThreadPoolExecutor(number, "bench") as pool:
+                runs = [pool.submit(caller.run) for caller in callers]
+                try:
+                    wait(runs)
+                except BaseException:
+                    barrier.abort()  # The callers look at it, and end.
+                    raise
             failures = [error for run in runs if (error := run.exception()) is not None]
             if load is not None and not failures:
                 for work in self._works:
@@ -202,35 +203,27 @@ class _Measurement:
 
     async def run_tasks(self) -> None:
         """Let tasks load the store."""
-        job = self._job
-        async with open_async_store(
-            job.url,
-            batching=job.batching,
-            connect_timeout=job.connect_timeout,
-            operation_timeout=_OPERATION_TIMEOUT,
-        ) as store:
+        async with open_async_store(self._job.url, **self._settings) as store:
             self._metrics = store.metrics
             caller = TaskCaller(store, self._works[0], self._loop(0), self._meet)
             self._callers = [caller]
-            _forget_garbage()
-            try:
-                await caller.run()
-            except StoreGoneError as error:
-                self._raise([error])
-            finally:
-                self._stop_meter()
-                gc.unfreeze()
+            with self._undisturbed():
+                try:
+                    await caller.run()
+                except StoreGoneError as error:
+                    self._raise([error])
 
-    def _opened(self) -> AbstractContextManager[Any]:
-        job = self._job
-        if job.peer is not None:
-            return PEERS[job.peer].open(job.url, job.root)
-        return open_store(
-            job.url,
-            batching=job.batching,
-            connect_timeout=job.connect_timeout,
-            operation_timeout=_OPERATION_TIMEOUT,
-        )
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Keep the garbage collector away from the load generator's own objects."""
+        gc.collect()
+        gc.freeze()
+        try:
+            yield
+        finally:
+            if self._meter is not None:
+                self._meter.stop()
+            gc.unfreeze()
 
     def _loop(self, number: int) -> Loop:
         pace = self._job.pace
@@ -246,36 +239,31 @@ class _Measurement:
 
     def _meet(self) -> None:
         """Begin or end the timed part: the callers wait meanwhile."""
-        if self._snapshots:
-            self._snap()
-            return
-        self._ready()
-        self._meter = Meter(
-            self._metrics,
-            lambda: [caller.counted for caller in self._callers],
-            self._job.pace.seconds,
-            self._tell,
-        )
+        if not self._snapshots:
+            self._ready()
+            if self._metrics is not None:
+                self._meter = Meter(
+                    self._metrics,
+                    lambda: sum(caller.counted.ended for caller in self._callers),
+                    self._job.pace.seconds,
+                )
         self._snap()
-        self._meter.start()
 
     def _snap(self) -> None:
-        conflicts = sum(work.conflicts for work in self._works)
-        self._snapshots.append((self._metrics and self._metrics(), time.process_time(), conflicts))
-        if self._server is None:
-            self._server = ServerUse(self._job.server if self._job.process == 0 else ())
-        else:
-            self._server_cpu, self._server_memory = self._server.cpu, self._server.memory
-
-    def _stop_meter(self) -> None:
-        if self._meter is not None:
-            self._meter.stop()
+        self._snapshots.append(
+            _Snapshot(
+                self._metrics and self._metrics(),
+                time.process_time(),
+                sum(work.conflicts for work in self._works),
+                server_use(self._job.server if self._job.process == 0 else ()),
+            )
+        )
 
     def _raise(self, failures: Sequence[BaseException]) -> None:
         """Raise the first failure, but note where it is a store that has gone."""
-        # A broken barrier is what the other callers see of it.
         if not failures:
             return
+        # A broken barrier is what the other callers see of it.
         first = min(failures, key=lambda error: isinstance(error, BrokenBarrierError))
         if not isinstance(first, StoreGoneError):
             raise first
@@ -286,36 +274,26 @@ class _Measurement:
 
     def part(self, read: int) -> Part:
         """Return what was measured."""
-        before, cpu_before, conflicts_before = self._snapshots[0]
-        after, cpu_after, conflicts_after = self._snapshots[-1]
-        counted: list[Counted] = [caller.counted for caller in self._callers]
-        reads, writes = latencies(counted)
-        errors: Counter[str] = Counter()
-        for work in self._works:
-            errors.update(work.errors)
+        before, after = self._snapshots[0], self._snapshots[-1]
+        counted = [caller.counted for caller in self._callers]
         usage = resource.getrusage(resource.RUSAGE_SELF)
+        known = before.server is not None and after.server is not None
         return Part(
             seconds=max(one.seconds for one in counted),
             operations=sum(one.ended for one in counted),
             not_started=sum(one.not_started for one in counted),
-            reads=encoded(reads),
-            writes=encoded(writes),
-            flushes=flushes_between(before, after) if before and after else Flushes(),
-            conflicts=conflicts_after - conflicts_before,
-            errors=errors,
-            cpu=cpu_after - cpu_before,
+            reads=encoded(*(one.reads for one in counted)),
+            writes=encoded(*(one.writes for one in counted)),
+            flushes=flushes_between(before.metrics, after.metrics),
+            conflicts=after.conflicts - before.conflicts,
+            errors=sum((work.errors for work in self._works), Counter[str]()),
+            cpu=after.cpu - before.cpu,
             memory=usage.ru_maxrss * 1024,
             series=self._meter.series if self._meter else (),
             answers_checked=sum(work.checked for work in self._works),
             paths_read_back=read,
             paths_unsure=sum(work.unsure for work in self._works),
-            server_cpu=self._server_cpu,
-            server_memory=self._server_memory,
+            server_cpu=after.server[0] - before.server[0] if known else None,
+            server_memory=after.server[1] if known else None,
             broken=self.broken,
         )
-
-
-def _forget_garbage() -> None:
-    """Keep the garbage collector away from the load generator's own objects."""
-    gc.collect()
-    gc.freeze()

@@ -13,7 +13,7 @@ from ..figures import histogram, histogram_class, percentiles
 from ..results.figures import PERCENTILES
 from ..results.runs import Latencies, Measured, Moment
 
-__all__ = ["Flushes", "Part", "encoded", "flushes_between", "lanes", "merged"]
+__all__ = ["Flushes", "Part", "encoded", "flushes_between", "merged"]
 
 _T = TypeVar("_T")
 
@@ -43,17 +43,19 @@ _COUNTS_OF_PARTS: Final = (
 _COUNTS_OF_MOMENTS: Final = ("operations", "batches", "batched", "queued", "in_flight")
 
 
-def lanes(metrics: Metrics) -> Sequence[LaneMetrics]:
+def _lanes(metrics: Metrics) -> Sequence[LaneMetrics]:
     """Return the lanes of a store."""
     return metrics.reads, metrics.writes, metrics.singles
 
 
-def flushes_between(before: Metrics, after: Metrics) -> Flushes:
-    """Return the batches of all lanes between two snapshots."""
+def flushes_between(before: Metrics | None, after: Metrics | None) -> Flushes:
+    """Return the batches of all lanes between two snapshots; none for a peer, without metrics."""
+    if before is None or after is None:
+        return Flushes()
     causes: Counter[str] = Counter()
     batches = batched = 0
     queue, at_store = [], []
-    for earlier, later in zip(lanes(before), lanes(after), strict=True):
+    for earlier, later in zip(_lanes(before), _lanes(after), strict=True):
         batches += later.batches - earlier.batches
         batched += later.operations - earlier.operations
         causes.update(later.causes)
@@ -134,9 +136,9 @@ class Part:
     broken: str | None = None
 
 
-def encoded(times: array[int]) -> str:
+def encoded(*times: array[int]) -> str:
     """Return latencies in nanoseconds as the text of an HdrHistogram in microseconds."""
-    text: bytes = histogram(times).encode()
+    text: bytes = histogram(*times).encode()
     return text.decode()
 
 

@@ -144,10 +144,10 @@ def _limits(arguments: argparse.Namespace) -> bool:
     )
     with (
         open_target(arguments.store, arguments.dir, _tell) as target,
-        show_live(Console(stderr=True)) as live,
+        show_live(Console(stderr=True)) as show,
     ):
         conditions = as_document(target)
-        results = limits.measure(target, rows, extent, live)
+        results = limits.measure(target, rows, extent, show)
     said = f"about {extent.seconds:g} s each time, warm-up excluded"
     _show(arguments, extent, said, [(conditions, results)])
     return False
@@ -164,9 +164,9 @@ def _spark(arguments: argparse.Namespace) -> bool:
     parts = arguments.only or spark.PARTS
     # It imports Spark, so it must follow the check.
     measure = import_module(".spark.measuring", __package__).measure
-    with show_live(Console(stderr=True)) as live:
+    with show_live(Console(stderr=True)) as show:
         found = [
-            measure(store, rows, extent, arguments.dir, _tell, live)
+            measure(store, rows, extent, arguments.dir, _tell, show)
             for store in arguments.stores or spark.STORES
             if (rows := spark.rows_of(store, parts))
         ]

@@ -16,13 +16,13 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from batchkeeper import Counter, Election, Lock, MetadataCache, MetadataStore, open_store
+from batchkeeper.bench.children import child
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
 
 from ..rows import Figures
 from ..work import items, one_by_one, parts, stopwatch
 from .plain import plain_locks
-from .processes import other_process
 from .puts import check_count, check_stat, cycle, in_threads, result_of, seed
 from .variants import variant
 
@@ -229,9 +229,7 @@ def numbers_of_processes(there: Target, count: int) -> Figures:
     each = -(-count * _BLOCK // _PROCESSES)
     arguments = there.url.text, f"{there.root}/counter", each
     with ExitStack() as stack:
-        processes = [
-            stack.enter_context(other_process(_take_runs, *arguments)) for _ in range(_PROCESSES)
-        ]
+        processes = [stack.enter_context(child(_take_runs, *arguments)) for _ in range(_PROCESSES)]
         begun = time.perf_counter()
         for process in processes:
             process.begin()
@@ -292,7 +290,7 @@ def _seconds(there: Target, paths: list[str]) -> list[float]:
 
     with there.open() as store, ThreadPoolExecutor(len(paths)) as pool, ExitStack() as stack:
         elections = [stack.enter_context(Election(store, path, b"next")) for path in paths]
-        with other_process(_lead, there.url.text, paths) as leader:
+        with child(_lead, there.url.text, paths) as leader:
             led = [pool.submit(lead, election) for election in elections]
             while not any(future.done() for future in led) and any(
                 len(store.get_children(path).result()) < 2 for path in paths

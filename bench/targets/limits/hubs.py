@@ -22,12 +22,12 @@ from typing import Any, Final, TypeAlias
 
 import batchkeeper.hubs as bh
 from batchkeeper import AsyncMetadataStore, open_async_store
+from batchkeeper.bench.children import Child, child
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
 
 from ..rows import Figures
 from ..work import parts, split_warm_up, stopwatch, timed
-from .processes import Other, other_process
 from .puts import THREADS, check_count, in_tasks, in_threads
 from .variants import variant
 
@@ -217,9 +217,9 @@ def recovery(there: Target, count: int, ownership: bh.OwnershipMode) -> Figures:
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
 
-        def hub(mode: bh.SubscribeMode, own: Sequence[str]) -> Other:
+        def hub(mode: bh.SubscribeMode, own: Sequence[str]) -> Child:
             place = there.url.text, there.root, ownership, directory
-            return stack.enter_context(other_process(_hub, *place, mode, own))
+            return stack.enter_context(child(_hub, *place, mode, own))
 
         owner = hub("create", topics)
         owner.begin()
@@ -237,7 +237,7 @@ def recovery(there: Target, count: int, ownership: bh.OwnershipMode) -> Figures:
     return {"rate": count / seconds, "after": max(0.001, seconds - _SESSION), "cpu": cpu / count}
 
 
-def _check(hubs: Sequence[Other], count: int) -> float:
+def _check(hubs: Sequence[Child], count: int) -> float:
     """Check the number of topics that hubs own, and return the CPU that they have used."""
     for hub in hubs:
         hub.begin()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from batchkeeper.bench.live import Live
+from batchkeeper.bench.live import Show
 from batchkeeper.bench.rounds import Rounds, alternating
 from batchkeeper.bench.target import Target
 from batchkeeper.stores.registry import parse_url
@@ -76,7 +76,7 @@ def needed(store: str, rows: Sequence[Row]) -> list[Variant]:
     ]
 
 
-def measure(target: Target, rows: Sequence[Row], extent: Extent, live: Live) -> Results:
+def measure(target: Target, rows: Sequence[Row], extent: Extent, show: Show) -> Results:
     """Measure all rows.
 
     Raises:
@@ -85,7 +85,7 @@ def measure(target: Target, rows: Sequence[Row], extent: Extent, live: Live) -> 
     """
     results = Results(target.name, rows)
     variants = {variant.name: variant for variant in needed(target.name, rows)}
-    rounds = Rounds(live, alternating)
+    rounds = Rounds(show, alternating)
     rounds.expect((1 + extent.rounds) * len(variants))
     places = map("{:04d}".format, itertools.count())
     chosen: dict[str, Measure] = {}

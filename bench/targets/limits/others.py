@@ -12,13 +12,13 @@ from threading import Event, Thread
 from typing import Final
 
 from batchkeeper import Put, WatchEvent, open_store
+from batchkeeper.bench.children import Child, child
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
 
 from ..rows import Figures
 from ..work import items, percentile, stopwatch
 from .plain import plain_put
-from .processes import Other, other_process
 from .puts import check_outcomes, saturate
 from .variants import variant
 
@@ -38,7 +38,7 @@ def watched_puts(there: Target, count: int) -> Figures:
     """
     events: list[WatchEvent] = []
     with (
-        other_process(_put, there.url.text, there.root, count) as process,
+        child(_put, there.url.text, there.root, count) as process,
         there.open() as store,
         store.watch(there.root, max_events=_EVENTS) as watch,
     ):
@@ -94,7 +94,7 @@ def watched_puts_alone(there: Target, count: int) -> Figures:
 def abandoned_values(there: Target, count: int) -> Figures:
     """Measure how long the ephemeral values of a killed process outlive its session timeout."""
     with there.open() as store:
-        with other_process(_put, there.url.text, there.root, count, _SESSION) as process:
+        with child(_put, there.url.text, there.root, count, _SESSION) as process:
             process.begin()
             process.receive()
             store.sync()
@@ -117,7 +117,7 @@ _UNTIL_SATURATED: Final = 0.3
 @variant("neighbour's puts", times=4.0, least=100)
 def neighbours_puts(there: Target, count: int) -> Figures:
     """Measure the ``p99`` of the neighbour's puts in seconds, and that of its puts ``alone``."""
-    with other_process(_put_alone, there.url.text, f"{there.root}/other", count) as other:
+    with child(_put_alone, there.url.text, f"{there.root}/other", count) as other:
         alone = other.receive()
         with there.open() as store, ThreadPoolExecutor(1) as pool:
             ended = Event()
@@ -131,7 +131,7 @@ def neighbours_puts(there: Target, count: int) -> Figures:
     }
 
 
-def _beside(other: Other, ended: Event) -> list[int]:
+def _beside(other: Child, ended: Event) -> list[int]:
     """Start the neighbour's puts once the server is saturated, and return their latencies."""
     try:
         time.sleep(_UNTIL_SATURATED)

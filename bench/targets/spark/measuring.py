@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from batchkeeper.bench.conditions import as_document
-from batchkeeper.bench.live import Live
+from batchkeeper.bench.live import Show
 from batchkeeper.bench.load.spark import spark_session
 from batchkeeper.bench.rounds import Rounds, alternating
 from batchkeeper.bench.target import open_target
@@ -37,7 +37,7 @@ def measure(
     extent: Extent,
     directory: Path,
     warn: Callable[[str], None],
-    live: Live,
+    show: Show,
 ) -> tuple[dict[str, Any], Results]:
     """Measure rows of a kind of store; return the conditions and the results.
 
@@ -52,7 +52,7 @@ def measure(
     # Rows must be loaded before they are read.
     writes = [name for name in WRITES if name in names or (reads and name == "load")]
     jobs = [job for job in _JOBS if f"memory of {job}" in names]
-    rounds = Rounds(live, alternating)
+    rounds = Rounds(show, alternating)
     rounds.expect(bool(writes) + len(writes + reads) * extent.rounds + 2 * len(jobs))
     directory.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="spark-", dir=directory.absolute()) as scratch:

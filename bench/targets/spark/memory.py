@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import psutil
 
+from batchkeeper.bench.children import child
 from batchkeeper.bench.load.spark import spark_session
 from batchkeeper.ops.errors import StoreUnavailableError
 
-from ..limits.processes import other_process
 from ..rows import Figures
 from . import JobFailedError
 from .rates import export_to, write
@@ -43,7 +43,7 @@ def peaks(job: str, url: str, root: str, parquet: Path, directory: Path) -> Figu
     seen = {"driver": 0.0, "jvm peak": 0.0, "worker": 0.0}
     log = directory / "log"
     try:
-        with other_process(_run, job, url, root, parquet, directory, log) as running:
+        with child(_run, job, url, root, parquet, directory, log) as running:
             running.begin()
             while not running.has_sent(_LOOK):
                 for kind, peak in _look(running.pid):

@@ -61,7 +61,7 @@ def job(url: str, **changes: Any) -> Job:
 
 
 def measured(found: Job) -> Part:
-    return perform(found, lambda: None, lambda _: None)
+    return perform(found, lambda: None)
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def test_a_store_that_goes_away_ends_the_measurement(
         cut = threading.Timer(0.4, proxy.close)
         pace = dataclasses.replace(LOOPS[loop], seconds=20.0)
         text = f"{scheme}://{proxy.address}{url.path}"
-        part = perform(job(text, pace=pace), cut.start, lambda _: None)
+        part = perform(job(text, pace=pace), cut.start)
         cut.join()
     finally:
         proxy.close()
@@ -235,19 +235,15 @@ def test_processes_share_the_load(fresh_url: Callable[[str], str]) -> None:
     """Each has keys of its own; their counts and latencies are those of one measurement."""
     url = fresh_url("etcd")
     assert not store_kind(parse_url(url)).in_process
-    ticks: list[Any] = []
     with opened_crew(2) as crew:
-        first = crew.measure(
-            job(url, root="/bench/1", pace=dataclasses.replace(SHORT, rate=500.0)), ticks.append
-        )
-        second = crew.measure(job(url, root="/bench/2"), ticks.append)
+        first = crew.measure(job(url, root="/bench/1", pace=dataclasses.replace(SHORT, rate=500.0)))
+        second = crew.measure(job(url, root="/bench/2"))
     together = merged(first, 3, 500.0)
     assert len(first) == len(second) == 2
     assert together.round == 3
     assert together.latencies["all"].count == sum(part.operations for part in first)
     assert together.latencies["all"].percentiles["p50"] > 0
     assert together.paths_read_back >= 2 * 30
-    assert ticks
 
 
 def test_a_failure_in_one_process_ends_all(fresh_url: Callable[[str], str]) -> None:
@@ -258,8 +254,8 @@ def test_a_failure_in_one_process_ends_all(fresh_url: Callable[[str], str]) -> N
         nowhere = f"etcd://127.0.0.1:{closed.getsockname()[1]}"
     with opened_crew(2) as crew:
         with pytest.raises(bk.StoreUnavailableError):
-            crew.measure(job(nowhere, connect_timeout=0.3), lambda _: None)
-        assert len(crew.measure(job(url), lambda _: None)) == 2
+            crew.measure(job(nowhere, connect_timeout=0.3))
+        assert len(crew.measure(job(url))) == 2
 
 
 def test_a_rate_that_is_too_high_is_not_reached(kept: str) -> None:
