@@ -58,7 +58,8 @@ class Sweep:
             share; ``None`` for exactly ``rounds``.
         successive_halving: drop the worse half of the batch settings after every few rounds.
         p99_budget: the most seconds that the advice allows for 99 % of the operations; or ``None``.
-        processes: the number of processes or tasks.
+        processes: the number of processes.
+        spark: whether they are executors of Spark.
     """
 
     mix: Mix
@@ -70,6 +71,7 @@ class Sweep:
     successive_halving: bool = False
     p99_budget: float | None = None
     processes: int = 1
+    spark: bool = False
 
 
 def batching_variants(grid: Mapping[str, Sequence[Any]]) -> list[Variant]:
@@ -118,7 +120,6 @@ def measure(
     *,
     command: Sequence[str],
     conditions: Mapping[str, Any],
-    spark: bool,
 ) -> Run:
     """Measure everything in the sweep.
 
@@ -131,7 +132,6 @@ def measure(
         show: shows it meanwhile.
         command: the arguments of the command, for the results.
         conditions: the conditions, for the results.
-        spark: whether the crew is one of Spark's executors.
 
     Raises:
         WrongAnswerError: the store lost or changed an acknowledged write.
@@ -148,7 +148,7 @@ def measure(
             "threads": pace.threads,
             "tasks": pace.tasks,
             "processes": sweep.processes,
-            "spark": spark,
+            "spark": sweep.spark,
             "rate": pace.rate,
             "seed": sweep.seed,
         },
@@ -239,14 +239,14 @@ class _Measuring:
         return merged(self._crew.measure(job), self._turns.number, pace.rate)
 
 
-def check_processes(target: Target, processes: int, *, spark: bool) -> None:
+def check_processes(target: Target, sweep: Sweep) -> None:
     """Check that several processes can share a store.
 
     Raises:
         InvalidSettingError: they cannot.
     """
     kind = target.kind
-    if (processes > 1 or spark) and (kind.in_process or kind.local_directory):
+    if (sweep.processes > 1 or sweep.spark) and (kind.in_process or kind.local_directory):
         raise InvalidSettingError(
             f"several processes cannot share {kind.title} ({target.name}); "
             f"leave out --processes and --spark, or name an etcd or a ZooKeeper"

@@ -190,7 +190,7 @@ class Run:
     broken: str | None = None
 
 
-def write_run(run: Run, summary: Mapping[str, Any], *, indent: int | None = 1) -> str:
+def write_run(run: Run, summary: Mapping[str, Any]) -> str:
     """Return a run as JSON, with its ``summary`` for those who do not compute their own."""
     document = {
         "schema": SCHEMA,
@@ -198,7 +198,7 @@ def write_run(run: Run, summary: Mapping[str, Any], *, indent: int | None = 1) -
         **dataclasses.asdict(run),
         "summary": summary,
     }
-    return json.dumps(document, indent=indent)
+    return json.dumps(document, indent=1)
 
 
 def read_run(file: Path) -> Run:

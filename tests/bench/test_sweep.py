@@ -38,7 +38,7 @@ def swept(crew: Crew, url: str) -> Run:
     variants = batching_variants({"max_ops": [2, 4]})
     sweep = Sweep(mix, variants, Pace(), seed=5, rounds=ROUNDS)
     target = Target("memory", parse_url(url), "/bench", None, 10.0)
-    return measure(target, sweep, crew, lambda *_: None, command=(), conditions={}, spark=False)
+    return measure(target, sweep, crew, lambda *_: None, command=(), conditions={})
 
 
 @pytest.fixture

@@ -1,0 +1,50 @@
+"""How the commands of the benchmark declare options, and write files."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from ..ops.errors import InvalidSettingError
+from ..pipeline.arguments import at_least, seconds
+
+__all__ = ["FROM_1", "declare", "writing"]
+
+#: A type of argument: a number of something.
+FROM_1: Final = at_least(1, int)
+
+
+def declare(group: argparse._ActionsContainer) -> Callable[..., None]:
+    """Return a function that declares an option of a group.
+
+    It takes the name, the type, the name of the value, the default, and what the option is for. The
+    help says what the default is, unless that is ``None``.
+    """
+
+    def option(
+        name: str, kind: Callable[[str], Any], value: str, default: Any, about: str, **more: Any
+    ) -> None:
+        if default is not None:
+            unit = "s" if kind is seconds else ""
+            about += f" (default: {f'{default:g}' if unit else default}{unit})"
+        group.add_argument(name, type=kind, metavar=value, default=default, help=about, **more)
+
+    return option
+
+
+@contextmanager
+def writing(file: Path) -> Iterator[None]:
+    """Report a file or folder that cannot be written as bad input.
+
+    Raises:
+        InvalidSettingError: the block has raised an ``OSError``.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InvalidSettingError(
+            f"{error.filename or file} cannot be written: {error.strerror}"
+        ) from error
