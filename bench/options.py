@@ -25,11 +25,18 @@ def declare(group: argparse._ActionsContainer) -> Callable[..., None]:
     """
 
     def option(
-        name: str, kind: Callable[[str], Any], value: str, default: Any, about: str, **more: Any
+        name: str,
+        kind: Callable[[str], Any],
+        value: str | None,
+        default: Any,
+        about: str,
+        **more: Any,
     ) -> None:
         if default is not None:
             unit = "s" if kind is seconds else ""
-            about += f" (default: {f'{default:g}' if unit else default}{unit})"
+            about += (
+                f" (default: {f'{default:g}' if isinstance(default, float) else default}{unit})"
+            )
         group.add_argument(name, type=kind, metavar=value, default=default, help=about, **more)
 
     return option

@@ -3,54 +3,48 @@
 from __future__ import annotations
 
 import threading
-from typing import Final, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from ...hubs import MetadataManagers
 from ...ops.errors import MetadataStoreError
 from .events import Recorder
 from .plan import Plan
 
-__all__ = ["MarkReader"]
+__all__ = ["recorded_marks"]
 
 # Seconds between two readings.
 _PAUSE: Final = 1.0
 
 
-class MarkReader:
-    """Records each stored mark that it sees, on a thread of its own. A context manager.
+@contextmanager
+def recorded_marks(managers: MetadataManagers, plan: Plan, record: Recorder) -> Iterator[None]:
+    """Record each stored mark that is seen, on a thread. The last reading follows the context."""
+    seen: dict[tuple[str, str], int] = {}
+    end = threading.Event()
 
-    The last reading begins when the context ends.
-    """
-
-    def __init__(self, managers: MetadataManagers, plan: Plan, record: Recorder) -> None:
-        self._managers = managers
-        self._topics = plan.topic_names
-        self._record = record
-        self._seen: dict[tuple[str, str], int] = {}
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="simulation-marks")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-        self._read()
-
-    def _run(self) -> None:
-        while not self._end.wait(_PAUSE):
-            self._read()
-
-    def _read(self) -> None:
-        for topic in self._topics:
+    def read() -> None:
+        for topic in plan.topic_names:
             try:
-                found = self._managers.subscriptions.read_subscriptions(topic)
+                found = managers.subscriptions.read_subscriptions(topic)
             except MetadataStoreError:
                 continue  # The next reading sees more.
             for name, (data, _) in found.items():
                 mark = 0 if data.state is None else data.state.mark.local
-                if mark != self._seen.get((topic, name)):
-                    self._seen[topic, name] = mark
-                    self._record("mark", topic=topic, subscriber=name, mark=mark)
+                if mark != seen.get((topic, name)):
+                    seen[topic, name] = mark
+                    record("mark", topic=topic, subscriber=name, mark=mark)
+
+    def run() -> None:
+        while not end.wait(_PAUSE):
+            read()
+
+    thread = threading.Thread(target=run, name="simulation-marks")
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+        read()

@@ -17,13 +17,12 @@ from ...hubs import FileLogs, Hosts, HubInfo, open_managers
 from ...stores.registry import parse_url
 from ...testing.servers.processes import ServerProcess, ServerStartError, free_ports
 from .checks import Logs, Verdict, judge
-from .clients import ClientsTask
 from .events import Recorder, Tail
 from .faults import Faults, SimulatedHub
 from .history import History
 from .lines import Lines
-from .live import Board, Show
-from .marks import MarkReader
+from .live import Board
+from .marks import recorded_marks
 from .plan import Plan
 
 __all__ = ["Outcome", "simulate"]
@@ -87,19 +86,19 @@ def simulate(url: str, region: str, plan: Plan, directory: Path, console: Consol
                 number,
                 port,
                 events,
-                url if lines is None else lines.url(number),
-                region,
-                logs,
                 plan,
+                url=url if lines is None else lines.url(number),
+                region=region,
+                directory=str(logs),
             )
             for number, port in enumerate(free_ports(plan.addresses))
         ]
         clients = ServerProcess("clients", events)
         for process in (*(hub.process for hub in hubs), clients):
             stack.callback(process.kill)
-        begun = time.monotonic()
-        board, tail = Board(plan, hubs, begun), Tail(events)
-        show = stack.enter_context(Show(board, console))
+        board, tail = Board(plan, hubs, console), Tail(events)
+        if console.is_terminal:
+            stack.enter_context(board.live)
 
         alive: dict[str, HubInfo] = {}
 
@@ -109,19 +108,17 @@ def simulate(url: str, region: str, plan: Plan, directory: Path, console: Consol
             for name, info in before.items():
                 if alive.get(name) != info:
                     record("gone", hub=name, incarnation=info.incarnation)
-            board.add(tail.new())
-            show.refresh()
+            board.show(tail.new())
             time.sleep(_LOOK)
 
         first = hubs[: plan.hubs]
         for hub in first:
             hub.start()
         _await_hubs(first, hosts, look)
-        task = ClientsTask(
-            [hub.address for hub in first], str(events / "clients.jsonl"), plan.as_json()
-        )
-        with MarkReader(managers, plan, record):
-            clients.launch(task.command(), os.environ)
+        addresses = [hub.address for hub in first]
+        command = plan.command("clients", events=str(events / "clients.jsonl"), hubs=addresses)
+        with recorded_marks(managers, plan, record):
+            clients.launch(command, os.environ)
             now = time.monotonic()
             begin = now + _CALM_AT_FIRST * plan.session_timeout
             end = now + plan.seconds - _CALM_AT_LAST * plan.session_timeout
