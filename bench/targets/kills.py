@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,11 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from rich.console import Console
-
 from batchkeeper import open_store
 from batchkeeper.batching import MetadataStore
-from batchkeeper.bench.results.tables import Column, print_columns
 from batchkeeper.ops.errors import BadVersionError, IndeterminateError, MetadataStoreError
 from batchkeeper.ops.operations import ABSENT, Put
 from batchkeeper.stores.backend import (
@@ -53,16 +51,12 @@ class Kill:
         settled: those that were settled in time.
         indeterminate: those that ended as indeterminate.
         late: those that did not end in time.
-        down: the seconds from the kill to the server's return.
-        slowest: the seconds from the server's return to the end of the slowest write in time.
     """
 
     caught: int = 0
     settled: int = 0
     indeterminate: int = 0
     late: int = 0
-    down: float = 0.0
-    slowest: float = 0.0
 
 
 @dataclass(slots=True)
@@ -102,10 +96,9 @@ class Findings:
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """One call of ``write``, with the time and the manner of its end."""
+    """One call of ``write``, and how it ended."""
 
     requests: int
-    ended: float = 0.0
     indeterminate: int = 0
     done: threading.Event = field(default_factory=threading.Event)
 
@@ -136,7 +129,6 @@ class _Watched(PassingBackend):
             call.indeterminate = len(requests) if error.outcome == "unknown" else 0
             raise
         finally:
-            call.ended = time.monotonic()
             with self._lock:
                 self._inside.discard(call)
             call.done.set()
@@ -196,45 +188,38 @@ def measure(server: LocalServer, kills: int, threads: int, seed: int = 0) -> Fin
 def _kill(server: LocalServer, backend: _Watched) -> Kill:
     before = backend.inside()
     server.kill()
-    killed = time.monotonic()
     after = backend.inside()
     # Calls that ended in between were answered before the kill, unless they are indeterminate.
     caught = after + [call for call in before if call not in after and call.indeterminate]
     server.start()
-    returned = time.monotonic()
-    kill = Kill(down=returned - killed)
+    end = time.monotonic() + WITHIN
+    kill = Kill()
     for call in caught:
-        call.done.wait(max(0.0, returned + WITHIN - time.monotonic()))
+        call.done.wait(max(0.0, end - time.monotonic()))
         kill.caught += call.requests
         if not call.done.is_set():
             kill.late += call.requests
         else:
             kill.indeterminate += call.indeterminate
             kill.settled += call.requests - call.indeterminate
-            kill.slowest = max(kill.slowest, call.ended - returned)
     return kill
 
 
-def print_findings(console: Console, findings: Findings) -> bool:
+def print_findings(findings: Findings) -> bool:
     """Print what was found; return whether the target was reached and no outcome was false."""
-    kills = findings.kills
-    columns = [
-        Column(head, [f"{getattr(kill, head)}" for kill in kills])
-        for head in ("caught", "settled", "indeterminate", "late")
-    ] + [
-        Column(f"{head} s", [f"{getattr(kill, head):.2f}" for kill in kills])
-        for head in ("down", "slowest")
-    ]
-    print_columns(console, "kill", [str(number) for number in range(len(kills))], columns)
-    caught, settled = (sum(getattr(kill, of) for kill in kills) for of in ("caught", "settled"))
-    writes = len(findings.acknowledged)
-    for line in (
-        f"settled within {WITHIN:g} s of the return: {settled} of {caught}",
-        f"share: {findings.share:.3%} (target {TARGET:.1%})",
-        f"acknowledged creations: {writes}, of these missing: {findings.missing}",
-        f"reported as not applied, but found: {findings.false_failures}",
-        f"conflicts on fresh paths: {len(findings.false_conflicts)}",
-    ):
-        console.print(line, highlight=False)
+    caught, settled, indeterminate, late = (
+        sum(getattr(kill, of) for kill in findings.kills)
+        for of in ("caught", "settled", "indeterminate", "late")
+    )
+    sys.stdout.write(
+        f"writes that {len(findings.kills)} kills caught: {caught}, of these indeterminate: "
+        f"{indeterminate}, late: {late}\n"
+        f"settled within {WITHIN:g} s of the return: {settled} of {caught}\n"
+        f"share: {findings.share:.3%} (target {TARGET:.1%})\n"
+        f"acknowledged creations: {len(findings.acknowledged)}, of these missing: "
+        f"{findings.missing}\n"
+        f"reported as not applied, but found: {findings.false_failures}\n"
+        f"conflicts on fresh paths: {len(findings.false_conflicts)}\n"
+    )
     sound = not (findings.false_failures or findings.false_conflicts)
     return findings.share >= TARGET and sound

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Console
@@ -13,17 +13,11 @@ from batchkeeper.bench.results.tables import Column, conditions_of, print_column
 
 from .rows import Name, Results, Row
 
-_HEADS: Final = [
-    "what",
-    "measured",
-    "against",
-    "ratio",
-    "least",
-    "most",
-    "target",
-    "goal",
-    "verdict",
-]
+_HEADS: Final = (
+    *("what", "measured", "against", "ratio", "least", "most"),
+    *("µs client", "against", "µs server", "against"),
+    *("target", "goal", "verdict"),
+)
 _TEXTS: Final = frozenset({"what", "verdict"})
 _RATES: Final = frozenset({"rate", "made", "making", "bound", "blocks", "numbers"})
 _BYTES: Final = frozenset({"worker", "driver", "jvm", "jvm peak"})
@@ -92,29 +86,18 @@ def print_report(
     say(*(f"warning: {text}" for text in conditions["warnings"]))
     say(
         f"measured {measured}; medians, and ratios of the medians with the least and the greatest "
-        f"of one round (of more than 5 rounds: with an interval of 95 %)",
+        f"of one round (of more than 5 rounds: with an interval of 95 %); microseconds are of CPU "
+        f"for each operation",
         "",
     )
-    _print(console, results, _HEADS, _cells)
-    if any(any(_costs(results, row)) for row in results.rows):
-        say("", "microseconds of CPU for each operation")
-        _print(console, results, ("client", "against", "server", "against"), _costs)
-    say(*_details(results))
-
-
-def _print(
-    console: Console,
-    results: Results,
-    heads: Sequence[str],
-    cells: Callable[[Results, Row], Sequence[str]],
-) -> None:
-    columns = zip(*(cells(results, row) for row in results.rows), strict=True)
+    columns = zip(*(_cells(results, row) for row in results.rows), strict=True)
     made = [
         Column(head, column, text=head in _TEXTS)
-        for head, column in zip(heads, columns, strict=True)
+        for head, column in zip(_HEADS, columns, strict=True)
         if any(column)
     ]
     print_columns(console, "row", [row.name for row in results.rows], made)
+    say(*_details(results))
 
 
 def _cells(results: Results, row: Row) -> Sequence[str]:
@@ -133,6 +116,7 @@ def _cells(results: Results, row: Row) -> Sequence[str]:
         _value(row.base.figure, results.figure(row.base).median) if row.base else "",
         text(ratio.median, ".2f") if ratio else "",
         *(text(end, ".2f") for end in (found.low, found.high)),
+        *_costs(results, row),
         *map(text, row.goals[results.store]),
         results.verdict(row),
     )

@@ -10,9 +10,7 @@ The ratios and their targets are in ``rows.toml``.
 - ``raw_etcd``: the ceilings of etcd
 - ``raw_zookeeper``: the ceilings of ZooKeeper
 - ``raw_rocksdb``: the ceilings of RocksDB
-- ``delays``: back ends that time calls, or only wait
 - ``coordination``: locks, caches, counters, elections
 - ``hubs``: topics that a hub claims, consume marks, subscriptions, and a hub that is killed
 - ``others``: other clients of the same server, which put or watch
-- ``processes``: another process that takes part
 """

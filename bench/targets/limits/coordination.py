@@ -9,9 +9,12 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+from array import array
+from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -29,6 +32,7 @@ from .variants import variant
 # Locks:
 
 _CONTENDERS: Final = 100
+_TOKENS: Final = "a later holder of a lock has no greater fencing token"
 
 #: Opens a client of a place, and yields a function that makes a lock of it: batchkeeper's, kazoo's
 #: or etcd3's.
@@ -36,9 +40,11 @@ _Client = Callable[[Target], AbstractContextManager[Callable[[], Any]]]
 
 
 @contextmanager
-def _locks(there: Target) -> Iterator[Callable[[], Lock]]:
+def _locks(there: Target, spent: Counts[str] | None = None) -> Iterator[Callable[[], Lock]]:
     with there.open() as store:
         yield lambda: Lock(store, f"{there.root}/lock")
+        if spent is not None:
+            spent.update(store.metrics().operations)
 
 
 @variant("lone locks", _locks, grows=False)
@@ -54,7 +60,7 @@ def lone_locks(there: Target, count: int, client: _Client) -> Figures:
             lock.release()
 
         figures = one_by_one(there, count, hold)
-    _check(tokens)
+    _check_growing(tokens, _TOKENS)
     return figures
 
 
@@ -86,23 +92,16 @@ def locks_in_line(there: Target, count: int, client: _Client, clients: int) -> F
             in_threads(_CONTENDERS, contend, range(count))
     if total != count:
         raise WrongAnswerError(f"{count} holders of a lock added 1 each, and the sum is {total}")
-    _check(tokens)
+    _check_growing(tokens, _TOKENS)
     return watch.figures(count)
 
 
 @variant("locks in line of ten", grows=False, times=4.0)
 def locks_in_line_of_ten(there: Target, count: int) -> Figures:
     """Measure the same, and the number of the stores' operations for each hand-over: ``cost``."""
-    operations = []
-
-    @contextmanager
-    def counted(there: Target) -> Iterator[Callable[[], Lock]]:
-        with there.open() as store:
-            yield lambda: Lock(store, f"{there.root}/lock")
-            operations.append(sum(store.metrics().operations.values()))
-
-    figures = locks_in_line(there, count, counted, 10)
-    return {**figures, "cost": sum(operations) / count}
+    spent: Counts[str] = Counts()
+    figures = locks_in_line(there, count, partial(_locks, spent=spent), 10)
+    return {**figures, "cost": spent.total() / count}
 
 
 def _acquire(lock: Any, tokens: list[int]) -> None:
@@ -114,9 +113,9 @@ def _acquire(lock: Any, tokens: list[int]) -> None:
         tokens.append(token)
 
 
-def _check(tokens: Sequence[int]) -> None:
-    if any(later <= token for token, later in itertools.pairwise(tokens)):
-        raise WrongAnswerError("a later holder of a lock has no greater fencing token")
+def _check_growing(found: Sequence[int], wrong: str) -> None:
+    if any(later <= earlier for earlier, later in itertools.pairwise(found)):
+        raise WrongAnswerError(wrong)
 
 
 # Caches:
@@ -214,8 +213,7 @@ def numbers(there: Target, count: int) -> Figures:
             with stopwatch(there) as watch:
                 taken = _take(counter, count)
             check_count(len(taken), count)
-            if any(later <= number for number, later in itertools.pairwise(taken)):
-                raise WrongAnswerError("a counter's numbers do not grow")
+            _check_growing(taken, "a counter's numbers do not grow")
             rates.append(watch.figures(count)["rate"])
     return {**watch.figures(count), "blocks": rates[0]}
 
@@ -229,26 +227,24 @@ def numbers_of_processes(there: Target, count: int) -> Figures:
     each = -(-count * _BLOCK // _PROCESSES)
     arguments = there.url.text, f"{there.root}/counter", each
     with ExitStack() as stack:
-        processes = [stack.enter_context(child(_take_runs, *arguments)) for _ in range(_PROCESSES)]
+        processes = [stack.enter_context(child(_take_all, *arguments)) for _ in range(_PROCESSES)]
         begun = time.perf_counter()
         for process in processes:
             process.begin()
-        runs = [process.receive() for process in processes]
+        found = [process.receive() for process in processes]
         seconds = time.perf_counter() - begun
-    check_runs(runs, each)
+    check_numbers(found, each)
     return {"rate": count / seconds, "numbers": each * _PROCESSES / seconds}
 
 
-def check_runs(found: Sequence[Sequence[tuple[int, int]]], each: int) -> None:
-    """Check the runs of several processes: each has all its numbers, growing, and all differ."""
-    for runs in found:
-        check_count(sum(size for _, size in runs), each)
-        if list(runs) != sorted(runs):
-            raise WrongAnswerError("the numbers that one process has taken do not grow")
-    taken = sorted(run for runs in found for run in runs)
-    for (first, size), (following, _) in itertools.pairwise(taken):
-        if first + size > following:
-            raise WrongAnswerError(f"the number {following} was handed out twice")
+def check_numbers(found: Sequence[Sequence[int]], each: int) -> None:
+    """Check the numbers of several processes: each has all of its own, growing, and all differ."""
+    for numbers in found:
+        check_count(len(numbers), each)
+        _check_growing(numbers, "the numbers that one process has taken do not grow")
+    for number, following in itertools.pairwise(sorted(itertools.chain(*found))):
+        if number == following:
+            raise WrongAnswerError(f"the number {number} was handed out twice")
 
 
 def _take(counter: Counter, count: int) -> list[int]:
@@ -304,19 +300,13 @@ def _seconds(there: Target, paths: list[str]) -> list[float]:
 # In another process:
 
 
-def _take_runs(parent: Connection, url: str, path: str, count: int) -> None:
-    """Take numbers; send the runs of neighbours, each as the first number and its length."""
+def _take_all(parent: Connection, url: str, path: str, count: int) -> None:
+    """Take numbers, and send them."""
     with open_store(url) as store:
         counter = Counter(store, path, block=_BLOCK)
         parent.send("ready")
         parent.recv()
-        parent.send(list(_runs(_take(counter, count))))
-
-
-def _runs(found: Sequence[int]) -> Iterator[tuple[int, int]]:
-    for _, run in itertools.groupby(enumerate(found), lambda pair: pair[1] - pair[0]):
-        members = [number for _, number in run]
-        yield members[0], len(members)
+        parent.send(array("q", _take(counter, count)))
 
 
 def _lead(parent: Connection, url: str, paths: list[str]) -> None:

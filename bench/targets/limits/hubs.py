@@ -1,8 +1,7 @@
 """Hubs: claims of topics, consume marks, subscriptions, and a hub that is killed.
 
-Claims are many in one call, or one call for each by a thousand tasks. The latter leave nothing but
-the owners and the epochs of their topics. The messages of a hub stay in memory, because the client
-does not store them.
+Claims are many in one call, or one call for each by a thousand tasks. The messages of a hub stay in
+memory, because the client does not store them.
 
 A hub with 10,000 topics is killed to see how soon the other hubs own them all. Each hub is a
 process with a store of its own. A client for each topic subscribes again at once, at one of the
@@ -15,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Final, TypeAlias
@@ -28,7 +27,7 @@ from batchkeeper.bench.workload import WrongAnswerError
 
 from ..rows import Figures
 from ..work import parts, split_warm_up, stopwatch, timed
-from .puts import THREADS, check_count, in_tasks, in_threads
+from .puts import call_in_threads, check_count, in_tasks
 from .variants import variant
 
 _ADDRESS: Final = "hub-1:4080"
@@ -69,21 +68,10 @@ def claims_of_one_call(there: Target, count: int, layout: bh.Layout) -> Figures:
 # Several for each of the thousand tasks.
 
 
-@variant("ephemeral claims", least=10_000)
-def ephemeral_claims(there: Target, count: int) -> Figures:
-    """Measure first claims by ``EphemeralOwnership.claim``, one call for each, in 1,000 tasks."""
-
-    @asynccontextmanager
-    async def claiming(store: AsyncMetadataStore) -> AsyncIterator[_ClaimOne]:
-        owners, me = bh.AsyncEphemeralOwnership(store, there.root), bh.HubInfo(_ADDRESS, 1)
-        yield _first(lambda topic: owners.claim(topic, me))
-
-    return asyncio.run(in_tasks(there, count, claiming, _topics))
-
-
-@variant("compared claims", least=10_000)
-def compared_claims(there: Target, count: int) -> Figures:
-    """Measure the same by ``ComparedOwnership.claim``."""
+@variant("ephemeral claims", "ephemeral", least=10_000)
+@variant("compared claims", "compared", least=10_000)
+def claims(there: Target, count: int, ownership: bh.OwnershipMode) -> Figures:
+    """Measure first claims in 1,000 tasks, by one call of ``claim`` each."""
 
     @asynccontextmanager
     async def claiming(store: AsyncMetadataStore) -> AsyncIterator[_ClaimOne]:
@@ -92,19 +80,20 @@ def compared_claims(there: Target, count: int) -> Figures:
             await bh.async_open_managers(store, there.root) as managers,
         ):
             me = (await hosts.register(_ADDRESS)).info
-            owners = bh.AsyncComparedOwnership(store, there.root, managers.ownership, hosts)
-            yield _first(lambda topic: owners.claim(topic, me))
+            owners = (
+                bh.AsyncEphemeralOwnership(store, there.root)
+                if ownership == "ephemeral"
+                else bh.AsyncComparedOwnership(store, there.root, managers.ownership, hosts)
+            )
+
+            async def claim(topic: str) -> None:
+                ended = await owners.claim(topic, me)
+                if not isinstance(ended, bh.Claim) or ended.topic != topic or ended.epoch != 1:
+                    raise _wrong(topic, ended)
+
+            yield claim
 
     return asyncio.run(in_tasks(there, count, claiming, _topics))
-
-
-def _first(claim: Callable[[str], Awaitable[object]]) -> _ClaimOne:
-    async def checked(topic: str) -> None:
-        ended = await claim(topic)
-        if not isinstance(ended, bh.Claim) or ended.topic != topic or ended.epoch != 1:
-            raise _wrong(topic, ended)
-
-    return checked
 
 
 @variant("publishes that claim", least=10_000)
@@ -161,7 +150,7 @@ def mark_updates(there: Target, count: int) -> Figures:
         (f"topic-{number // _NEIGHBOURS}", f"subscriber-{number % _NEIGHBOURS}")
         for number in range(max(1, min(_SUBSCRIBERS, count // 100)))
     ]
-    last, rest = divmod(count, len(subscribers))
+    last = count // len(subscribers)
     with there.open() as store, bh.open_managers(store, there.root) as managers:
         _create(managers.subscriptions, subscribers)
         with stopwatch(there) as watch, bh.ConsumeMarks(managers.subscriptions) as marks:
@@ -169,14 +158,12 @@ def mark_updates(there: Target, count: int) -> Figures:
                 mark = bh.MessageSeqId(number)
                 for topic, subscriber in subscribers:
                     marks.consumed(topic, subscriber, mark)
-            for topic, subscriber in subscribers[:rest]:
-                marks.consumed(topic, subscriber, bh.MessageSeqId(last + 1))
         for topic, subscriber in (subscribers[0], subscribers[-1]):
             found = managers.subscriptions.read_subscription_data(topic, subscriber)
             state = None if found is None else found.value.state
             if state is None or state.mark.local < last:
                 raise WrongAnswerError(f"{subscriber} of {topic} should be at {last}, not {state}")
-    return watch.figures(count)
+    return watch.figures(last * len(subscribers))
 
 
 @variant("subscriptions read", least=10_000, fixed=True)
@@ -193,11 +180,10 @@ def subscriptions_read(there: Target, count: int) -> Figures:
 
 
 def _create(subscriptions: bh.SubscriptionDataManager, found: Sequence[tuple[str, str]]) -> None:
-    def create(shared: Iterator[tuple[str, str]]) -> None:
-        for topic, subscriber in shared:
-            subscriptions.create_subscription_data(topic, subscriber, bh.SubscriptionData())
+    def create(of: tuple[str, str]) -> None:
+        subscriptions.create_subscription_data(*of, bh.SubscriptionData())
 
-    in_threads(THREADS, create, found)
+    call_in_threads(create, found)
 
 
 # A hub that is killed:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from batchkeeper.bench.live import Show
-from batchkeeper.bench.rounds import Rounds, alternating
+from batchkeeper.bench.rounds import Rounds, Show, alternating
 from batchkeeper.bench.target import Target
 from batchkeeper.stores.registry import parse_url
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from batchkeeper.bench.load.peers import PEERS
@@ -12,8 +13,8 @@ from batchkeeper.bench.target import Target
 from batchkeeper.stores.registry import parse_url, store_kind
 
 from ..rows import Figures
-from ..work import Step, measured, one_by_one
-from .puts import THREADS, in_threads
+from ..work import measured, one_by_one
+from .puts import call_in_threads
 from .variants import variant
 
 #: The plain client of each kind of store: a peer that does one thing after the other.
@@ -41,12 +42,8 @@ def plain_puts(there: Target, count: int) -> Figures:
 def plain_puts_of_threads(there: Target, count: int) -> Figures:
     """Measure puts of 64 threads on one client. All three clients can be shared by threads."""
     with plain_put(there.url.text, there.root) as put:
-
-        def caller(shared: Iterator[Step]) -> None:
-            for path, value, _, _ in shared:
-                put(path, value)
-
-        return measured(there, count, lambda found: in_threads(THREADS, caller, found))
+        call = partial(call_in_threads, lambda step: put(step.path, step.value))
+        return measured(there, count, call)
 
 
 @contextmanager

@@ -8,17 +8,17 @@ order.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from batchkeeper.bench.conditions import as_document
-from batchkeeper.bench.live import Show
 from batchkeeper.bench.load.spark import spark_session
-from batchkeeper.bench.rounds import Rounds, alternating
-from batchkeeper.bench.target import open_target
+from batchkeeper.bench.rounds import Rounds, Show, alternating
+from batchkeeper.bench.target import Target, open_target
 
 from ..rows import Results, Row
 from . import Extent
@@ -46,7 +46,6 @@ def measure(
         MetadataStoreError: the store failed.
         JobFailedError: a job in a separate process failed.
     """
-    results = Results(store, rows)
     names = {name for row in rows for name in row.variants}
     reads = [name for name in READS if name in names]
     # Rows must be loaded before they are read.
@@ -56,64 +55,60 @@ def measure(
     rounds.expect(bool(writes) + len(writes + reads) * extent.rounds + 2 * len(jobs))
     directory.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="spark-", dir=directory.absolute()) as scratch:
-        place = Path(scratch)
+        measuring = _Measuring(Results(store, rows), extent, Path(scratch), warn, rounds)
         if writes:
-            conditions = _rates(results, writes, reads, extent, place, warn, rounds)
+            measuring.rates(writes, reads)
         if jobs:
-            conditions = _memory(results, jobs, extent, place, warn, rounds)
-    return conditions, results
+            measuring.memory(jobs)
+    return measuring.conditions, measuring.results
 
 
-def _rates(
-    results: Results,
-    writes: Sequence[str],
-    reads: Sequence[str],
-    extent: Extent,
-    scratch: Path,
-    warn: Callable[[str], None],
-    rounds: Rounds,
-) -> dict[str, Any]:
-    variants = {**WRITES, **READS}
-    warm_up = Extent(min(_WARM_UP, extent.rows), min(_WARM_UP // 100, extent.plain_rows))
-    with spark_session(scratch) as spark:
-        for size in (warm_up, *[extent] * extent.rounds):
-            counts = dict.fromkeys(variants, size.rows) | {"plain": size.plain_rows}
-            with open_target(results.store, scratch, warn) as target:
-                conditions = as_document(target)
-                work = Work(spark, target, scratch / "work", counts)
-                for name in ("load", "plain"):
-                    work.prepare(name)
-                if size is warm_up:
-                    rounds.show("warming up")
-                    for name in (*writes, *reads):
-                        variants[name](work)
-                else:
-                    for name in rounds.turns(writes, reads):
-                        results.add(name, variants[name](work))
-                        results.counts[name] = counts[name]
-                shutil.rmtree(work.scratch)
-    return conditions
+@dataclass
+class _Measuring:
+    results: Results
+    extent: Extent
+    scratch: Path
+    warn: Callable[[str], None]
+    rounds: Rounds
+    conditions: dict[str, Any] = field(default_factory=dict)
 
+    @contextmanager
+    def _fresh(self) -> Iterator[Target]:
+        with open_target(self.results.store, self.scratch, self.warn) as target:
+            self.conditions = as_document(target)
+            yield target
 
-def _memory(
-    results: Results,
-    jobs: Sequence[str],
-    extent: Extent,
-    scratch: Path,
-    warn: Callable[[str], None],
-    rounds: Rounds,
-) -> dict[str, Any]:
-    with open_target(results.store, scratch, warn) as target:
-        conditions = as_document(target)
-        for suffix, count in ((", a tenth", extent.rows // 10), ("", extent.rows)):
-            there = replace(target, root=f"{target.root}/{count}")
-            place = scratch / f"memory-{count}"
-            parquet = write_parquet(place / "rows", there.root, count)
-            for job in jobs:
-                name = f"memory of {job}{suffix}"
-                rounds.show(name)
-                results.add(name, peaks(job, there.url.text, there.root, parquet, place / job))
-                results.counts[name] = count
-            check_loaded(there, count)
-            shutil.rmtree(place)
-    return conditions
+    def rates(self, writes: Sequence[str], reads: Sequence[str]) -> None:
+        variants, extent = {**WRITES, **READS}, self.extent
+        warm_up = Extent(min(_WARM_UP, extent.rows), min(_WARM_UP // 100, extent.plain_rows))
+        with spark_session(self.scratch) as spark:
+            for size in (warm_up, *[extent] * extent.rounds):
+                counts = dict.fromkeys(variants, size.rows) | {"plain": size.plain_rows}
+                with self._fresh() as target:
+                    work = Work(spark, target, self.scratch / "work", counts)
+                    for name in ("load", "plain"):
+                        work.prepare(name)
+                    if size is warm_up:
+                        self.rounds.show("warming up")
+                        for name in (*writes, *reads):
+                            variants[name](work)
+                    else:
+                        for name in self.rounds.turns(writes, reads):
+                            self.results.add(name, variants[name](work))
+                            self.results.counts[name] = counts[name]
+                    shutil.rmtree(work.scratch)
+
+    def memory(self, jobs: Sequence[str]) -> None:
+        with self._fresh() as target:
+            for suffix, count in ((", a tenth", self.extent.rows // 10), ("", self.extent.rows)):
+                there = replace(target, root=f"{target.root}/{count}")
+                place = self.scratch / f"memory-{count}"
+                parquet = write_parquet(place / "rows", there.root, count)
+                for job in jobs:
+                    name = f"memory of {job}{suffix}"
+                    self.rounds.show(name)
+                    found = peaks(job, there.url.text, there.root, parquet, place / job)
+                    self.results.add(name, found)
+                    self.results.counts[name] = count
+                check_loaded(there, count)
+                shutil.rmtree(place)

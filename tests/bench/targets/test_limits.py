@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from targets.limits import coordination
-from targets.limits.coordination import check_runs
+from targets.limits.coordination import check_numbers
 from targets.limits.measuring import STORES, needed, rows_of
 from targets.limits.raw import ceiling
 from targets.limits.variants import VARIANTS
@@ -236,13 +236,14 @@ def test_numbers_that_come_twice_end_the_run(
     place: Callable[..., Target], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process's numbers must grow, and those of several processes must all differ."""
-    check_runs([[(0, 5), (20, 5)], [(5, 10)]], 10)
-    with pytest.raises(WrongAnswerError, match="the number 14 was handed out twice"):
-        check_runs([[(0, 5), (14, 5)], [(5, 10)]], 10)
+    mine, more, others = [0, 1, 2], [20, 21, 22], [*range(5, 11)]
+    check_numbers([mine + more, others], 6)
+    with pytest.raises(WrongAnswerError, match="the number 10 was handed out twice"):
+        check_numbers([[*mine, 10, 11, 12], others], 6)
     with pytest.raises(WrongAnswerError, match="do not grow"):
-        check_runs([[(20, 5), (0, 5)], [(5, 10)]], 10)
-    with pytest.raises(WrongAnswerError, match="9 answers to 10 operations"):
-        check_runs([[(0, 5), (20, 4)], [(5, 10)]], 10)
+        check_numbers([more + mine, others], 6)
+    with pytest.raises(WrongAnswerError, match="5 answers to 6 operations"):
+        check_numbers([mine + more[:-1], others], 6)
     monkeypatch.setattr(Counter, "next", lambda _counter: 7)
     with pytest.raises(WrongAnswerError, match="do not grow"):
         coordination.numbers(place(), 10)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from targets.limits import hubs
-from targets.limits.processes import Other
 from targets.limits.variants import VARIANTS
 
+from batchkeeper.bench.children import Child
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
 from batchkeeper.hubs import ConsumeMarks, SubscriptionDataManager
@@ -60,6 +60,6 @@ def test_topics_that_nobody_owns_end_the_run(
     place: Callable[..., Target], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """The topics of the hubs are counted, before the kill and after the last client is served."""
-    monkeypatch.setattr(Other, "receive", lambda _other: (7, 0.5))
+    monkeypatch.setattr(Child, "receive", lambda _child: (7, 0.5))
     with pytest.raises(WrongAnswerError, match="7 of 20 topics are owned"):
         hubs.recovery(place(name), 20, "ephemeral")
