@@ -31,7 +31,7 @@ from rich.text import Text
 from . import figures
 from .figures import Figure
 from .runs import Run
-from .statistics import MARGIN, Estimate, fit, left_over, logarithms_of, student
+from .statistics import MARGIN, Estimate, fit, left_over, logarithms_of, root_mean_square, student
 from .tables import Column, print_columns
 from .wording import interval, listed, milliseconds, number, times
 
@@ -217,15 +217,9 @@ def _alone(
     if variants < 2:
         return 0.0
     left, freedom = zip(*(left_over(side) for side in sides), strict=True)
-    pooled = math.sqrt(sum(x * x for part in left for x in part) / sum(freedom))
-    squares = 0.0
-    for side in sides:
-        of_variants, of_rounds = fit(side)
-        squares += sum(
-            (value - of_variants[name] - of_rounds[n]) ** 2 for n, value in side[name].items()
-        )
+    pooled = root_mean_square((found for part in left for found in part.values()), sum(freedom))
     # One variant's part of the freedom.
-    own = math.sqrt(squares / (sum(freedom) / variants))
+    own = root_mean_square((part[name] for part in left), sum(freedom) / variants)
     return (
         student(sum(freedom), variants)
         * max(pooled, own)

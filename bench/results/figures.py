@@ -30,6 +30,7 @@ __all__ = [
     "reached",
     "rivals",
     "server_cpu",
+    "together",
     "total",
     "usable",
     "values",
@@ -130,21 +131,19 @@ def cpu(measured: Measured) -> float | None:
 
 def causes(variant: Variant) -> Mapping[str, int]:
     """Return the batches of all rounds by the cause of their flush, the most frequent first."""
-    return dict(_sum(measured.causes for measured in variant.rounds).most_common())
+    return together(measured.causes for measured in variant.rounds)
 
 
 def errors(variant: Variant) -> Mapping[str, int]:
     """Return the errors of all rounds by class name, the most frequent first."""
-    return dict(_sum(measured.errors for measured in variant.rounds).most_common())
+    return together(measured.errors for measured in variant.rounds)
+
+
+def together(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sums of counts by name, the greatest first."""
+    return dict(sum(map(Counter, counts), Counter[str]()).most_common())
 
 
 def total(variant: Variant, count: Callable[[Measured], int]) -> int:
     """Return the sum of a count over all rounds, those that broke off included."""
     return sum(count(measured) for measured in variant.rounds)
-
-
-def _sum(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for part in counts:
-        found.update(part)
-    return +found

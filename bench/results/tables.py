@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -221,11 +220,10 @@ def _microseconds(seconds: float) -> str:
 
 def cause_columns(run: Run) -> list[Column]:
     """Return the share of each cause of flush, and what was counted, where there is any."""
-    causes = {variant.name: figures.causes(variant) for variant in run.variants}
-    together = sum(map(Counter, causes.values()), Counter())
+    causes = [figures.causes(variant) for variant in run.variants]
     columns = [
-        Column(cause, [_part_of(causes[variant.name], cause) for variant in run.variants])
-        for cause, _ in together.most_common()
+        Column(cause, [_part_of(found, cause) for found in causes])
+        for cause in figures.together(causes)
     ]
     counts: Mapping[str, Callable[[Measured], int]] = {
         "fall-backs": lambda m: m.fall_backs,

@@ -2,7 +2,6 @@
 
 - ``page``: the page, with advice, conditions, pictures and tables
 - ``pictures``: the pictures, drawn by Matplotlib
-- ``data``: what they show
 - ``svg``: their form inside a page, with its colours
 """
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from batchkeeper.bench.results.report import check_extra, write_report
-from batchkeeper.bench.results.report.data import curve, front, styles, trade_offs
+from batchkeeper.bench.results.report.pictures import curve, front, styles, trade_offs
 from batchkeeper.bench.results.report.svg import COLOURS
 from batchkeeper.bench.results.runs import Latencies, Run
 from batchkeeper.ops.errors import InvalidSettingError, UnsupportedError
