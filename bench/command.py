@@ -22,19 +22,18 @@ from ..testing.servers import MEMBERS, ServerStartError
 from ..testing.servers.releases import ServerMissingError
 from .conditions import as_document
 from .figures import check_extra
-from .live import show_live
 from .load.job import Pace
 from .load.mixes import READY_MADE, Values, load_mix
 from .load.peers import peers_of
 from .load.processes import LocalCrew, opened_crew
-from .options import FROM_1, declare, writing
-from .progress import tell
+from .options import FROM_1, declare, tell, writing
 from .results.advice import summary
 from .results.compare import compare, print_comparison
 from .results.report import check_extra as check_plots
 from .results.report import write_report
 from .results.runs import Run, read_run, write_run
 from .results.tables import as_csv, print_run
+from .rounds import show_live
 from .sweep import (
     Sweep,
     batching_variants,

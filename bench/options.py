@@ -1,8 +1,9 @@
-"""How the commands of the benchmark declare options, and write files."""
+"""What the commands of the benchmark share: how they declare options, write files, and tell."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Final
 from ..ops.errors import InvalidSettingError
 from ..pipeline.arguments import at_least, seconds
 
-__all__ = ["FROM_1", "declare", "writing"]
+__all__ = ["FROM_1", "declare", "tell", "writing"]
 
 #: A type of argument: a number of something.
 FROM_1: Final = at_least(1, int)
@@ -55,3 +56,8 @@ def writing(file: Path) -> Iterator[None]:
         raise InvalidSettingError(
             f"{error.filename or file} cannot be written: {error.strerror}"
         ) from error
+
+
+def tell(message: str) -> None:
+    """Write a message to standard error, as one line."""
+    sys.stderr.write(f"batchkeeper: {' '.join(message.splitlines())}\n")

@@ -8,13 +8,18 @@ own, and figures are compared within rounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import TypeAlias, TypeVar
 
-from .live import Show
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["Rounds", "alternating"]
+__all__ = ["Rounds", "Show", "alternating", "show_live"]
 
 _T = TypeVar("_T")
+
+#: Shows the beginning of a measurement: a text, its number from 1, and the number of all.
+Show: TypeAlias = Callable[[str, int, int], None]
 
 
 class Rounds:
@@ -56,3 +61,29 @@ class Rounds:
 def alternating(names: Sequence[_T], number: int) -> Sequence[_T]:
     """Return the names in turn forwards and backwards: neighbours stay beside each other."""
     return names[::-1] if number % 2 else names
+
+
+@contextmanager
+def show_live(console: Console) -> Iterator[Show]:
+    """Yield what shows a run on a terminal, and as a line for each measurement elsewhere."""
+    if not console.is_terminal:
+
+        def say(text: str, number: int, total: int) -> None:
+            console.file.write(f"[{number}/{total}] {text}\n")
+            console.file.flush()
+
+        yield say
+        return
+    columns = (
+        BarColumn(20),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, console=console, transient=True, expand=False) as progress:
+        task = progress.add_task("", total=1)
+
+        def step(text: str, number: int, total: int) -> None:
+            progress.update(task, completed=number - 1, total=total, description=text)
+
+        yield step

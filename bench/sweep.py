@@ -15,16 +15,15 @@ from typing import Any, Final
 
 from ..batching import BatchingConfig
 from ..ops.errors import InvalidSettingError, MetadataStoreError
-from .live import Show
+from .conditions import server_pids
 from .load.job import Job, Pace
 from .load.mixes import Mix
 from .load.parts import merged
 from .load.peers import PEERS, Peer
 from .load.processes import LocalCrew
-from .machine import server_pids
 from .results.runs import Measured, Run, Variant
 from .results.statistics import stable, survivors
-from .rounds import Rounds
+from .rounds import Rounds, Show
 from .target import Target
 
 __all__ = [

@@ -76,6 +76,24 @@ class Loop:
     offset: float = 0.0
 
 
+class _Patience:
+    """Tells a store that has gone from one that has failed for a moment."""
+
+    def __init__(self) -> None:
+        self._answered = time.monotonic()
+
+    def note(self, error: BaseException | None) -> None:
+        """Note how an operation has ended.
+
+        Raises:
+            StoreGoneError: for some time, none has succeeded.
+        """
+        if not isinstance(error, _GONE):
+            self._answered = time.monotonic()
+        elif time.monotonic() - self._answered > _PATIENCE:
+            raise StoreGoneError(f"the store has gone: {error}") from error
+
+
 class Counted:
     """What one caller has counted in the timed part. Other threads may read it meanwhile."""
 
@@ -117,7 +135,7 @@ class Caller:
         # Peers keep no order, so their callers wait for the earlier operations on a key themselves.
         self._ordered = getattr(store, "keeps_order", True)
         self._slow = loop.rate is not None and loop.rate < _DENSE
-        self._answered = time.monotonic()
+        self._patience = _Patience()
         self.counted = Counted()
 
     def run(self) -> None:
@@ -251,7 +269,8 @@ class Caller:
             self._work.undo(pending)
             self._release(pending)
             self._work.errors[type(error).__name__] += 1
-            self._check_gone(error)
+            if isinstance(error, _GONE):  # A full queue is no answer.
+                self._patience.note(error)
             return
         if contended or self._slow:
             self._told[id(pending)] = future, pending
@@ -289,19 +308,12 @@ class Caller:
         self._release(pending)
         error = future.exception()
         self._work.ended(pending, error, None if error is not None else future.result())
-        if error is None or not isinstance(error, _GONE):
-            self._answered = time.monotonic()
-        else:
-            self._check_gone(error)
+        self._patience.note(error)
 
     @staticmethod
     def _release(pending: Pending) -> None:
         for key in pending.keys:
             key.under_way -= 1
-
-    def _check_gone(self, error: BaseException) -> None:
-        if isinstance(error, _GONE) and time.monotonic() - self._answered > _PATIENCE:
-            raise StoreGoneError(f"the store has gone: {error}") from error
 
     def _give_up(self) -> None:
         """Cancel what was not sent, the last first, and wait for the rest."""
@@ -341,7 +353,7 @@ class TaskCaller:
         self._work = work
         self._loop = loop
         self._meet = meet
-        self._answered = time.monotonic()
+        self._patience = _Patience()
         self.counted = Counted()
 
     async def run(self) -> None:
@@ -403,7 +415,4 @@ class TaskCaller:
         elapsed = time.perf_counter_ns() - begun
         (counted.reads if pending.reading else counted.writes).append(elapsed)
         self._work.ended(pending, error, result)
-        if not isinstance(error, _GONE):
-            self._answered = time.monotonic()
-        elif time.monotonic() - self._answered > _PATIENCE:
-            raise StoreGoneError(f"the store has gone: {error}") from error
+        self._patience.note(error)

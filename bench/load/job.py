@@ -5,32 +5,39 @@ from __future__ import annotations
 import asyncio
 import gc
 import resource
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from threading import Barrier, BrokenBarrierError
 from typing import Any, Final, NamedTuple
 
 from ... import open_async_store, open_store
 from ...batching import BatchingConfig, MetadataStore, Metrics
-from ...ops.errors import StoreUnavailableError
-from ..machine import server_use
+from ...ops.errors import MetadataStoreError, StoreUnavailableError
+from ...ops.operations import Get
+from ..conditions import server_use
+from ..results.runs import Moment
 from .callers import Caller, Loop, StoreGoneError, TaskCaller
-from .metered import Meter
 from .mixes import Mix
 from .parts import Part, encoded, flushes_between
 from .peers import PEERS
-from .readback import await_vanished, read_back
-from .work import Work, check
+from .work import Expected, Work, check
 
 __all__ = ["Job", "Pace", "perform", "share"]
 
 #: The timeout of an operation in seconds, so that a dead store is noticed.
 _OPERATION_TIMEOUT: Final = 10.0
+_AT_ONCE: Final = 5_000
+# Sessions end soon after their store was closed, but not always before `close` returns.
+_GRACE: Final = 10.0
+#: The steps of a measurement, if they are not shorter than the least.
+_STEPS = 50
+_LEAST_STEP = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +163,7 @@ class _Measurement:
         self._job = job
         self._works = works
         self._ready = ready
-        self._meter: Meter | None = None
+        self._meter: _Meter | None = None
         self._snapshots: list[_Snapshot] = []
         self._metrics: Callable[[], Metrics] | None = None
         self._callers: Sequence[Caller | TaskCaller] = ()
@@ -242,7 +249,7 @@ class _Measurement:
         if not self._snapshots:
             self._ready()
             if self._metrics is not None:
-                self._meter = Meter(
+                self._meter = _Meter(
                     self._metrics,
                     lambda: sum(caller.counted.ended for caller in self._callers),
                     self._job.pace.seconds,
@@ -297,3 +304,81 @@ class _Measurement:
             server_memory=after.server[1] if known else None,
             broken=self.broken,
         )
+
+
+class _Meter:
+    """A thread that looks at a store a few times while its callers work.
+
+    Args:
+        metrics: the store's metrics.
+        ended: returns the number of operations that have ended.
+        seconds: the length of the timed part, which begins now.
+    """
+
+    def __init__(
+        self, metrics: Callable[[], Metrics], ended: Callable[[], int], seconds: float
+    ) -> None:
+        self._metrics = metrics
+        self._ended = ended
+        self._step = max(_LEAST_STEP, seconds / _STEPS)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bench meter", daemon=True)
+        self.series: list[Moment] = []
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the series."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        begun, before, earlier = time.monotonic(), 0, self._metrics()
+        while not self._stopped.wait(self._step):
+            at, ended, later = time.monotonic() - begun, self._ended(), self._metrics()
+            flushed = flushes_between(earlier, later)
+            self.series.append(
+                Moment(
+                    at=at,
+                    operations=ended - before,
+                    batches=flushed.batches,
+                    batched=flushed.batched,
+                    queued=later.reads.queued + later.writes.queued,
+                    in_flight=later.reads.in_flight + later.writes.in_flight,
+                )
+            )
+            before, earlier = ended, later
+
+
+def read_back(store: MetadataStore, expected: Iterable[Expected]) -> int:
+    """Compare the contents of a store with what it must hold; return the number of paths.
+
+    Pass another ``store`` than the writer's, opened afterwards, so that its answers do not come
+    from the writer's memory.
+
+    Raises:
+        WrongAnswerError: a path is missing, not deleted, or wrong. The message names it.
+        MetadataStoreError: a path could not be read.
+    """
+    # A ZooKeeper server may lag behind the one that acknowledged the writes.
+    store.sync()
+    count = 0
+    remaining: Iterator[Expected] = iter(expected)
+    while part := list(islice(remaining, _AT_ONCE)):
+        outcomes = store.apply(Get(one.path) for one in part)
+        for one, outcome in zip(part, outcomes, strict=True):
+            if isinstance(outcome.error, MetadataStoreError):
+                raise outcome.error
+            check(one, outcome.result)
+        count += len(part)
+    return count
+
+
+def await_vanished(store: MetadataStore, works: Sequence[Work]) -> int:
+    """Check that the ephemeral values went with their session; return their number."""
+    if not any(work.used_ephemerals for work in works):
+        return 0
+    end = time.monotonic() + _GRACE
+    expected = [one for work in works for one in work.vanished()]
+    while time.monotonic() < end and any(store.get(one.path).result() for one in expected):
+        time.sleep(0.05)
+    return read_back(store, expected)

@@ -131,7 +131,8 @@ class Mix:
 
     def __post_init__(self) -> None:
         for kind, share in self.operations.items():
-            self._check_known("kind of operation", kind, KINDS)
+            if kind not in KINDS:
+                raise self._bad(unknown("kind of operation", kind, KINDS))
             self._check_number(f"operations.{kind}", share, 0, 1)
         total = sum(self.operations.values())
         if abs(total - 1) > 1e-9:
@@ -175,10 +176,6 @@ class Mix:
 
     def _bad(self, message: str) -> InvalidSettingError:
         return InvalidSettingError(f"the mix {self.name}: {message}")
-
-    def _check_known(self, what: str, name: str, known: Mapping[str, Any]) -> None:
-        if name not in known:
-            raise self._bad(unknown(what, name, known))
 
     def _check_number(self, name: str, value: Any, low: float, high: float) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -6,11 +6,12 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import mul
 from typing import Any, Final, TypeVar
 
-from ...batching import Histogram, LaneMetrics, Metrics
+from ...batching import Histogram, Metrics
 from ..figures import histogram, histogram_class, percentiles
-from ..results.figures import PERCENTILES
+from ..results.figures import PERCENTILES, together
 from ..results.runs import Latencies, Measured, Moment
 
 __all__ = ["Flushes", "Part", "encoded", "flushes_between", "merged"]
@@ -30,8 +31,8 @@ class Flushes:
     causes: Mapping[str, int] = field(default_factory=dict)
     fall_backs: int = 0
     waits: int = 0
-    queue_seconds: Sequence[Histogram] = ()
-    store_seconds: Sequence[Histogram] = ()
+    queue_seconds: Histogram | None = None
+    store_seconds: Histogram | None = None
 
 
 #: What is added up of several processes, under the same names.
@@ -43,53 +44,47 @@ _COUNTS_OF_PARTS: Final = (
 _COUNTS_OF_MOMENTS: Final = ("operations", "batches", "batched", "queued", "in_flight")
 
 
-def _lanes(metrics: Metrics) -> Sequence[LaneMetrics]:
-    """Return the lanes of a store."""
-    return metrics.reads, metrics.writes, metrics.singles
-
-
 def flushes_between(before: Metrics | None, after: Metrics | None) -> Flushes:
     """Return the batches of all lanes between two snapshots; none for a peer, without metrics."""
     if before is None or after is None:
         return Flushes()
-    causes: Counter[str] = Counter()
-    batches = batched = 0
-    queue, at_store = [], []
-    for earlier, later in zip(_lanes(before), _lanes(after), strict=True):
-        batches += later.batches - earlier.batches
-        batched += later.operations - earlier.operations
-        causes.update(later.causes)
-        causes.subtract(earlier.causes)
-        queue.append(_between(earlier.queue_seconds, later.queue_seconds))
-        at_store.append(_between(earlier.store_seconds, later.store_seconds))
+    earlier, later = ([m.reads, m.writes, m.singles] for m in (before, after))
+    causes = Counter(together(lane.causes for lane in later))
+    causes.subtract(together(lane.causes for lane in earlier))
     return Flushes(
-        batches=batches,
-        batched=batched,
+        batches=sum(lane.batches for lane in later) - sum(lane.batches for lane in earlier),
+        batched=sum(lane.operations for lane in later) - sum(lane.operations for lane in earlier),
         causes=dict(+causes),
         fall_backs=after.singles.operations - before.singles.operations,
         waits=after.waits - before.waits,
-        queue_seconds=queue,
-        store_seconds=at_store,
+        queue_seconds=_added(
+            [lane.queue_seconds for lane in later], [lane.queue_seconds for lane in earlier]
+        ),
+        store_seconds=_added(
+            [lane.store_seconds for lane in later], [lane.store_seconds for lane in earlier]
+        ),
     )
 
 
-def _between(before: Histogram, after: Histogram) -> Histogram:
-    counts = tuple(b - a for a, b in zip(before.counts, after.counts, strict=True))
-    return Histogram(after.bounds, counts, after.sum - before.sum, after.max)
+def _added(plus: Sequence[Histogram], minus: Sequence[Histogram] = ()) -> Histogram:
+    signed = [*((one, 1) for one in plus), *((one, -1) for one in minus)]
+    columns = zip(*(one.counts for one, _ in signed), strict=True)
+    signs = [sign for _, sign in signed]
+    counts = tuple(sum(map(mul, signs, column)) for column in columns)
+    total = sum(sign * one.sum for one, sign in signed)
+    return Histogram(plus[0].bounds, counts, total, max(one.max for one in plus))
 
 
-def _added(histograms: Iterable[Histogram]) -> dict[str, float]:
+def _figures(histograms: Iterable[Histogram | None]) -> dict[str, float]:
     """Return figures of several histograms together; empty without values."""
-    found = [one for one in histograms if one.count]
+    found = [one for one in histograms if one is not None and one.count]
     if not found:
         return {}
-    counts = tuple(sum(column) for column in zip(*(one.counts for one in found), strict=True))
-    total = sum(one.sum for one in found)
-    together = Histogram(found[0].bounds, counts, total, max(one.max for one in found))
+    all_of_them = _added(found)
     return {
-        "mean": together.mean,
-        "p50": together.percentile(50),
-        "p99": together.percentile(99),
+        "mean": all_of_them.mean,
+        "p50": all_of_them.percentile(50),
+        "p99": all_of_them.percentile(99),
     }
 
 
@@ -150,9 +145,7 @@ def merged(parts: Sequence[Part], number: int, asked_rate: float | None) -> Meas
         number: the number of the round.
         asked_rate: the rate that was asked of all processes together.
     """
-    reads = _decoded(part.reads for part in parts)
-    writes = _decoded(part.writes for part in parts)
-    both = _decoded(text for part in parts for text in (part.reads, part.writes))
+    reads, writes = [part.reads for part in parts], [part.writes for part in parts]
     flushes = [part.flushes for part in parts]
     return Measured(
         **_sums(parts, _COUNTS_OF_PARTS),
@@ -162,14 +155,14 @@ def merged(parts: Sequence[Part], number: int, asked_rate: float | None) -> Meas
         rate=sum(part.operations / part.seconds for part in parts if part.seconds),
         asked_rate=asked_rate,
         latencies={
-            "all": _latencies(both),
+            "all": _latencies([*reads, *writes]),
             "reads": _latencies(reads),
             "writes": _latencies(writes),
         },
-        queue_seconds=_added(one for part in flushes for one in part.queue_seconds),
-        store_seconds=_added(one for part in flushes for one in part.store_seconds),
-        causes=dict(_together(part.causes for part in flushes)),
-        errors=dict(_together(part.errors for part in parts)),
+        queue_seconds=_figures(part.queue_seconds for part in flushes),
+        store_seconds=_figures(part.store_seconds for part in flushes),
+        causes=together(part.causes for part in flushes),
+        errors=together(part.errors for part in parts),
         client_cpu=sum(part.cpu for part in parts),
         server_cpu=_first(part.server_cpu for part in parts),
         client_memory=sum(part.memory for part in parts),
@@ -183,22 +176,14 @@ def _sums(parts: Sequence[object], names: Iterable[str]) -> dict[str, Any]:
     return {name: sum(getattr(part, name) for part in parts) for name in names}
 
 
-def _together(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
-    return sum(map(Counter, counts), Counter[str]())
-
-
 def _first(values: Iterable[_T | None]) -> _T | None:
     return next((value for value in values if value is not None), None)
 
 
-def _decoded(texts: Iterable[str]) -> Any:
-    total = histogram()
+def _latencies(texts: Iterable[str]) -> Latencies:
+    found = histogram()
     for text in texts:
-        total.add(histogram_class().decode(text))
-    return total
-
-
-def _latencies(found: Any) -> Latencies:
+        found.add(histogram_class().decode(text))
     count = found.get_total_count()
     named = percentiles(found, _PERCENTILES) if count else {}
     return Latencies(count, named, found.encode().decode())

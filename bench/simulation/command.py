@@ -22,8 +22,7 @@ from ...stores.kinds import BUILT_IN
 from ...stores.registry import store_kind
 from ...testing.servers import MEMBERS, SERVERS, ServerStartError
 from ...testing.servers.releases import ServerMissingError
-from ..options import FROM_1, declare, writing
-from ..progress import tell
+from ..options import FROM_1, declare, tell, writing
 from ..target import open_target
 from .checks import Verdict
 from .picture import page

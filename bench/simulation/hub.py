@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from ... import open_async_store
 from ...hubs import (
@@ -18,10 +20,10 @@ from ...hubs import (
     HubSettings,
     StaleEpochError,
 )
+from ...stores.backend import Answer, Backend, PassingBackend, ReadRequest, WriteRequest
 from ...testing.servers.processes import HOST
 from .events import Recorder
 from .plan import Plan, task
-from .traffic import Traffic
 
 __all__ = ["main"]
 
@@ -57,6 +59,57 @@ class _RecordedLogs(AsyncFileLogs):
         return last
 
 
+#: The subject of an operation: hubs and their loads, subscriptions and their consume marks, or
+#: topics and everything else.
+_About: TypeAlias = Literal["hosts", "subscriptions", "topics"]
+
+
+class _Traffic:
+    """The operations that a store's back ends received. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the field
+        self._counts: Counter[_About] = Counter()
+
+    def wrap(self, backend: Backend) -> Backend:
+        """Return a counting back end; pass this method to ``open_store`` as ``wrap``."""
+        return _Counting(backend, self)
+
+    def count(self, requests: Sequence[ReadRequest] | Sequence[WriteRequest]) -> None:
+        """Count operations."""
+        with self._lock:
+            self._counts.update(map(_about, requests))
+
+    def counts(self) -> dict[_About, int]:
+        """Return the counts so far."""
+        with self._lock:
+            return dict(self._counts)
+
+
+class _Counting(PassingBackend):
+    def __init__(self, backend: Backend, traffic: _Traffic) -> None:
+        super().__init__(backend)
+        self._traffic = traffic
+
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
+        self._traffic.count(requests)
+        return super().write(requests, deadline)
+
+    def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
+        self._traffic.count(requests)
+        return super().read(requests, deadline)
+
+
+def _about(request: ReadRequest | WriteRequest) -> _About:
+    parts = () if request.options is None else request.options.parts
+    paths = [part.path for part in parts] or [request.path]
+    if any("/hosts" in path for path in paths):
+        return "hosts"
+    if any("/subscribers" in path for path in paths):
+        return "subscriptions"
+    return "topics"
+
+
 async def _serve(
     plan: Plan, url: str, region: str, port: int, directory: str, record: Recorder
 ) -> None:
@@ -64,7 +117,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    traffic = Traffic()
+    traffic = _Traffic()
     logs = _RecordedLogs(directory, record)
     server = AsyncHubServer()
     address = f"{HOST}:{port}"

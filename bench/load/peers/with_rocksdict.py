@@ -99,9 +99,6 @@ class _Rocksdict:
 
         return Done(call)
 
-    def close(self) -> None:
-        """Nothing: the client ends with its context."""
-
     def _read(self, path: str) -> PeerFound | None:
         record = self._client.get(path.encode())
         if record is None:

@@ -187,7 +187,7 @@ def test_one_lost_write_in_ten_thousand_fails(
 
 def test_an_ephemeral_value_that_stays_is_found(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the client is closed, its ephemeral values must be gone."""
-    monkeypatch.setattr("batchkeeper.bench.load.readback._GRACE", 0.1)
+    monkeypatch.setattr("batchkeeper.bench.load.job._GRACE", 0.1)
     put = bk.MetadataStore.put
 
     def persistent(store: Any, *arguments: Any, **options: Any) -> Any:
