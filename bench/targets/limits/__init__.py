@@ -11,6 +11,6 @@ The ratios and their targets are in ``rows.toml``.
 - ``raw_zookeeper``: the ceilings of ZooKeeper
 - ``raw_rocksdb``: the ceilings of RocksDB
 - ``coordination``: locks, caches, counters, elections
-- ``hubs``: topics that a hub claims, consume marks, subscriptions, and a hub that is killed
+- ``hubs``: topics that a hub claims, consume marks, subscriptions
 - ``others``: other clients of the same server, which put or watch
 """

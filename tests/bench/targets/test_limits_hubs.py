@@ -8,7 +8,6 @@ import pytest
 from targets.limits import hubs
 from targets.limits.variants import VARIANTS
 
-from batchkeeper.bench.children import Child
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
 from batchkeeper.hubs import ConsumeMarks, SubscriptionDataManager
@@ -53,13 +52,3 @@ def test_subscriptions_that_are_missing_end_the_run(
     monkeypatch.setattr(SubscriptionDataManager, "read_subscriptions", lambda *_: {})
     with pytest.raises(WrongAnswerError, match="0 answers to 30 operations"):
         hubs.subscriptions_read(there, 30)
-
-
-@pytest.mark.parametrize("name", ["etcd", "zookeeper"])
-def test_topics_that_nobody_owns_end_the_run(
-    place: Callable[..., Target], monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """The topics of the hubs are counted, before the kill and after the last client is served."""
-    monkeypatch.setattr(Child, "receive", lambda _child: (7, 0.5))
-    with pytest.raises(WrongAnswerError, match="7 of 20 topics are owned"):
-        hubs.recovery(place(name), 20, "ephemeral")
