@@ -180,10 +180,11 @@ def _no_batching(run: Run, found: Comparisons, single: Variant) -> Iterator[str]
     best = found.ranked(variant.name for variant in batching)[0]
     relation = "cannot be told apart" if found.same(best, "single") else "is slower"
     (setting,) = (variant for variant in batching if variant.name == best)
+    than_default = _times(found, "single", "default", ", {} times the default ({})")
     yield (
         f"Batching does not help here: single execution handles {_per_second(single)}"
-        f"{_times(found, 'single', 'default', ', {} times the default ({})')}. The best batch setting, "
-        f"{best}, handles {_per_second(setting)}, and {relation}."
+        f"{than_default}. The best batch setting, {best}, handles {_per_second(setting)}, and "
+        f"{relation}."
     )
 
 
