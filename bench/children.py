@@ -16,8 +16,6 @@ from typing import Any
 
 from ..ops.errors import StoreUnavailableError
 
-__all__ = ["Child", "child"]
-
 
 class Child:
     """Another process, as seen from this one."""

@@ -45,8 +45,6 @@ from .sweep import (
 from .target import BARE_TARGETS, open_target
 from .workload import WrongAnswerError
 
-__all__ = ["add_arguments", "run"]
-
 _DEFAULT_TARGET: Final = "rocksdb"
 
 # Of what is piped. Programs take JSON or CSV.

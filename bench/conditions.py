@@ -14,8 +14,6 @@ from typing import Any, Final
 from ..testing.servers.releases import describe_etcd, describe_zookeeper
 from .target import Target
 
-__all__ = ["as_document", "server_pids", "server_use"]
-
 _PACKAGES: Final = ("etcd3", "grpcio", "kazoo", "protobuf", "rocksdict")
 _SERVERS: Final = {"etcd": describe_etcd, "zookeeper": describe_zookeeper}
 #: A machine with more of its processors in use disturbs what is measured.

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Disk", "examine"]
-
 _WRITES: Final = 25
 _BYTES: Final = 512
 _UNKNOWN: Final = "unknown"

@@ -8,15 +8,6 @@ from typing import Any, Final
 
 from ..ops.errors import UnsupportedError
 
-__all__ = [
-    "PERCENTILES",
-    "check_extra",
-    "histogram",
-    "histogram_class",
-    "percentiles",
-    "scipy_stats",
-]
-
 PERCENTILES: Final = (50.0, 95.0, 99.0)
 
 # Microseconds up to an hour, with three significant digits.

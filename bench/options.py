@@ -12,8 +12,6 @@ from typing import Any, Final
 from ..ops.errors import InvalidSettingError
 from ..pipeline.arguments import at_least, seconds
 
-__all__ = ["FROM_1", "declare", "tell", "writing"]
-
 #: A type of argument: a number of something.
 FROM_1: Final = at_least(1, int)
 

@@ -7,8 +7,6 @@ from html import escape
 from importlib import resources
 from string import Template
 
-__all__ = ["filled", "table"]
-
 
 def filled(package: str | None, **parts: str | Iterable[str]) -> str:
     """Return the ``page.html`` of a package with its parts: plain text, or lines of HTML."""

@@ -14,8 +14,6 @@ from typing import TypeAlias, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["Rounds", "Show", "alternating", "show_live"]
-
 _T = TypeVar("_T")
 
 #: Shows the beginning of a measurement: a text, its number from 1, and the number of all.

@@ -26,15 +26,6 @@ from .results.statistics import stable, survivors
 from .rounds import Rounds, Show
 from .target import Target
 
-__all__ = [
-    "Sweep",
-    "batching_variants",
-    "check_processes",
-    "measure",
-    "peer_variants",
-    "written",
-]
-
 #: Rounds of ``--until-stable``.
 MOST_ROUNDS: Final = 40
 _FEWEST_ROUNDS: Final = 5

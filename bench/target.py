@@ -20,8 +20,6 @@ from ..stores.urls import StoreURL
 from ..testing.servers import SERVERS, check_members
 from .disk import Disk, examine
 
-__all__ = ["BARE_TARGETS", "Target", "open_target"]
-
 #: The names to use instead of a URL: the kinds of stores that the bench can create.
 BARE_TARGETS: Final = tuple(
     name

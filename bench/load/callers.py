@@ -33,8 +33,6 @@ from ...ops.errors import (
 )
 from .work import Pending, Work
 
-__all__ = ["Caller", "Counted", "Loop", "StoreGoneError", "TaskCaller"]
-
 _Open: TypeAlias = "deque[tuple[Future[Any], Pending]]"
 
 #: The store has gone when an operation failed for want of it, and none has succeeded for so long.

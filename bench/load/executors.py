@@ -15,8 +15,6 @@ from .parts import Part
 from .processes import LocalCrew, split
 from .spark import spark_session
 
-__all__ = ["SparkCrew", "spark_crew"]
-
 _LOCAL: Final = "local"
 
 

@@ -28,8 +28,6 @@ from .parts import Part, encoded, flushes_between
 from .peers import PEERS
 from .work import Expected, Work, check
 
-__all__ = ["Job", "Pace", "perform", "share"]
-
 #: The timeout of an operation in seconds, so that a dead store is noticed.
 _OPERATION_TIMEOUT: Final = 10.0
 _AT_ONCE: Final = 5_000

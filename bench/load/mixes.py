@@ -38,8 +38,6 @@ from typing import Any, Final, TypeAlias
 
 from ...ops.errors import InvalidSettingError
 
-__all__ = ["KINDS", "READY_MADE", "Keys", "Mix", "Values", "load_mix"]
-
 #: The kinds of operations, with what each is.
 KINDS: Final[Mapping[str, str]] = {
     "get": "reads a key, which may be deleted",

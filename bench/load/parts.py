@@ -14,8 +14,6 @@ from ..figures import histogram, histogram_class, percentiles
 from ..results.figures import PERCENTILES, together
 from ..results.runs import Latencies, Measured, Moment
 
-__all__ = ["Flushes", "Part", "encoded", "flushes_between", "merged"]
-
 _T = TypeVar("_T")
 
 #: The percentiles that results name.

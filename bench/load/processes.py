@@ -15,8 +15,6 @@ from ..children import Child, child
 from .job import Job, perform, share
 from .parts import Part
 
-__all__ = ["LocalCrew", "opened_crew", "split"]
-
 
 def split(job: Job, process: int, processes: int) -> Job:
     """Return the part of a job that one of several processes has."""

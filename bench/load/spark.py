@@ -14,8 +14,6 @@ from pyspark.sql import SparkSession
 from ...pipeline import register
 from ...pipeline.java import provide_java
 
-__all__ = ["spark_session"]
-
 _MASTER: Final = "local[2]"
 
 

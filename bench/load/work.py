@@ -30,8 +30,6 @@ from ...ops.operations import ABSENT, Check, Put
 from ..workload import WrongAnswerError, put_value
 from .mixes import KINDS, Keys, Mix
 
-__all__ = ["Expected", "Key", "Pending", "Work", "check", "picker"]
-
 GET, PUT, UPDATE, CREATE, DELETE, CHILDREN, TRANSACTION, EPHEMERAL = range(len(KINDS))
 
 _SCRIPT: Final = 1 << 16

@@ -25,8 +25,6 @@ from .runs import Run, Variant
 from .statistics import MARGIN, Comparisons, Estimate, estimate, times_default
 from .wording import count, interval, listed, milliseconds, number, share, times
 
-__all__ = ["Advice", "advise", "changes", "line_to_paste", "summary"]
-
 Goal = Literal["throughput", "budget", "latency"]
 
 _MORE: Final = "Measure with --rounds 10 or --until-stable."

@@ -35,8 +35,6 @@ from .statistics import MARGIN, Estimate, fit, left_over, logarithms_of, root_me
 from .tables import Column, print_columns
 from .wording import interval, listed, milliseconds, number, times
 
-__all__ = ["Comparison", "Line", "Verdict", "compare", "print_comparison"]
-
 Verdict = Literal["faster", "slower", "the same", "cannot tell"]
 
 #: Runs whose difference may be greater than this are not called the same.

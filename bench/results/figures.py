@@ -12,30 +12,6 @@ from typing import Final, TypeAlias
 
 from .runs import Measured, Run, Variant
 
-__all__ = [
-    "PERCENTILES",
-    "Figure",
-    "at_store",
-    "causes",
-    "client_cpu",
-    "cpu",
-    "errors",
-    "finished",
-    "in_queue",
-    "named",
-    "operations_per_batch",
-    "p99",
-    "percentile",
-    "rate",
-    "reached",
-    "rivals",
-    "server_cpu",
-    "together",
-    "total",
-    "usable",
-    "values",
-]
-
 Figure: TypeAlias = Callable[[Measured], float | None]
 
 PERCENTILES: Final = ("p50", "p90", "p95", "p99", "p99.9", "p99.99", "max")

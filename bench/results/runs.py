@@ -21,19 +21,6 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from ...ops.errors import InvalidSettingError
 
-__all__ = [
-    "SCHEMA",
-    "SCHEMA_VERSION",
-    "Latencies",
-    "Measured",
-    "Moment",
-    "Run",
-    "Variant",
-    "VariantKind",
-    "read_run",
-    "write_run",
-]
-
 SCHEMA: Final = "batchkeeper.bench"
 #: Grows when a field changes its meaning or goes. New fields do not change it.
 SCHEMA_VERSION: Final = 2

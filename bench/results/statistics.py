@@ -75,24 +75,6 @@ from . import figures
 from .figures import Figure
 from .runs import Run, Variant
 
-__all__ = [
-    "LEVEL",
-    "MARGIN",
-    "Comparisons",
-    "Estimate",
-    "confidence",
-    "estimate",
-    "fit",
-    "left_over",
-    "logarithms_of",
-    "root_mean_square",
-    "stable",
-    "student",
-    "studentized_range",
-    "survivors",
-    "times_default",
-]
-
 #: The confidence of intervals and of differences. A run without true differences names a winner in
 #: one of twenty cases at most.
 LEVEL: Final = 0.95

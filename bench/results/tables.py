@@ -22,20 +22,6 @@ from .runs import Measured, Run, Variant
 from .statistics import Comparisons, confidence, estimate, times_default
 from .wording import count, milliseconds, number, share, spread, times
 
-__all__ = [
-    "Column",
-    "as_csv",
-    "cause_columns",
-    "columns_of",
-    "conditions_of",
-    "latency_columns",
-    "load_of",
-    "peers_of",
-    "print_columns",
-    "print_run",
-    "warnings_of",
-]
-
 #: Names are wrapped at this width at least. Where a column does not fit beside them, it goes into a
 #: second table below.
 _NARROWEST: Final = 16

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from .statistics import Estimate
 
-__all__ = ["count", "interval", "listed", "milliseconds", "number", "share", "spread", "times"]
-
 
 def number(value: float | None) -> str:
     """Return a rate or a count, without digits that no measurement has."""

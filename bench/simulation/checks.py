@@ -14,8 +14,6 @@ from .events import Event
 from .history import FaultTime, History
 from .plan import Plan
 
-__all__ = ["Logs", "Verdict", "judge"]
-
 #: The published messages by topic: their sequence numbers, in the order of the log.
 Logs: TypeAlias = Mapping[str, Sequence[int]]
 

@@ -20,8 +20,6 @@ from ...ops.errors import MetadataStoreError
 from .events import Recorder
 from .plan import Plan, task
 
-__all__ = ["main"]
-
 # Seconds for one request to a hub, which may be suspended.
 _REQUEST: Final = 2.0
 # Seconds for one call of a client, despite all faults.

@@ -29,8 +29,6 @@ from .picture import page
 from .plan import FAULTS, Plan
 from .simulation import Outcome, simulate
 
-__all__ = ["add_arguments", "run"]
-
 _DEFAULT_TARGET: Final = "etcd"
 _FROM_0: Final = at_least(0, float)
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Event", "Recorder", "Tail"]
-
 
 @dataclass(frozen=True, slots=True)
 class Event:

@@ -15,9 +15,6 @@ from .events import Recorder
 from .lines import Lines
 from .plan import Fault, Plan
 
-__all__ = ["Faults", "SimulatedHub"]
-
-
 #: How long each fault lasts, in session timeouts: at least, and at most.
 _LASTS: Final[Mapping[Fault, tuple[float, float]]] = {
     "kill": (0.2, 1.5),

@@ -9,8 +9,6 @@ from typing import Literal, TypeAlias
 
 from .events import Event
 
-__all__ = ["FaultTime", "History", "Ownership"]
-
 #: How an ownership ended: the hub released the topic or noticed its loss, it was killed, its
 #: session may have ended, or the records end.
 End: TypeAlias = Literal["lost", "killed", "expired", "records"]

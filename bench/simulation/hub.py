@@ -25,8 +25,6 @@ from ...testing.servers.processes import HOST
 from .events import Recorder
 from .plan import Plan, task
 
-__all__ = ["main"]
-
 # Seconds between two records of a hub's store operations.
 _SAMPLE: Final = 0.25
 # Seconds that a hub waits for the end of its predecessor at the same address.

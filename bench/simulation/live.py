@@ -15,8 +15,6 @@ from .events import Event
 from .faults import SimulatedHub
 from .plan import Plan
 
-__all__ = ["Board"]
-
 # Seconds between two lines without a terminal.
 _LINE: Final = 5.0
 

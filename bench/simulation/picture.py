@@ -12,8 +12,6 @@ from .checks import Verdict
 from .history import FaultTime, History, Ownership
 from .plan import Plan
 
-__all__ = ["page"]
-
 # Colours that people with any colour vision can distinguish (Okabe and Ito). With more hubs, the
 # colours repeat; the title of each bar names its hub.
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")

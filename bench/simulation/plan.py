@@ -12,8 +12,6 @@ from ...batching.settings import check_seconds
 from ...hubs import OwnershipMode
 from ...ops.errors import InvalidSettingError
 
-__all__ = ["FAULTS", "Fault", "Plan", "task"]
-
 #: The faults of a hub:
 #:
 #: - ``kill``: its process is killed with ``SIGKILL``, and restarted later

@@ -26,8 +26,6 @@ from .lines import Lines
 from .live import Board
 from .plan import Plan
 
-__all__ = ["Outcome", "simulate"]
-
 # Seconds between two checks of the records and of the faults.
 _LOOK: Final = 0.1
 # Seconds for hubs and clients to start, and to stop.

@@ -11,8 +11,6 @@ from ....stores.registry import parse_url
 from .clients import etcd3_client
 from .outcomes import Done, Operations, PeerFound, PeerStat, conflict, refused
 
-__all__ = ["open_etcd3"]
-
 _LEASE_SECONDS: Final = 300
 
 

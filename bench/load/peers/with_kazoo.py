@@ -14,8 +14,6 @@ from ....stores.registry import parse_url
 from .clients import kazoo_client
 from .outcomes import Operations, PeerFound, PeerStat, conflict, refused
 
-__all__ = ["open_kazoo", "open_kazoo_multi"]
-
 #: The number of writes gathered into one request by hand.
 _GROUP: Final = 100
 

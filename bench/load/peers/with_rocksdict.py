@@ -12,8 +12,6 @@ from ....stores.registry import parse_url
 from .clients import rocksdict_client, synced
 from .outcomes import Done, Operations, PeerFound, PeerStat, conflict, refused
 
-__all__ = ["open_rocksdict"]
-
 
 class _Rocksdict:
     """``rocksdict``, with a version in each value, and a sync for each put.

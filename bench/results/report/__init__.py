@@ -12,8 +12,6 @@ from pathlib import Path
 from ....ops.errors import UnsupportedError
 from ..runs import Run
 
-__all__ = ["check_extra", "write_report"]
-
 
 def check_extra() -> None:
     """Check that the extra ``plots`` is installed, so that a run does not end without its report.

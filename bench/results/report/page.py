@@ -20,8 +20,6 @@ from ..tables import (
 from .pictures import Picture
 from .svg import variables
 
-__all__ = ["page"]
-
 
 def page(run: Run, pictures: Sequence[Picture]) -> str:
     """Return the HTML."""

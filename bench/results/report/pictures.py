@@ -30,8 +30,6 @@ from ..statistics import Estimate, estimate, times_default
 from ..wording import milliseconds, number, share, times
 from .svg import COLOURS, INK, PALE, STYLE, inline
 
-__all__ = ["Picture", "curve", "front", "pictures", "styles", "trade_offs"]
-
 _WIDE: Final = 9.2
 _NARROW: Final = 3.5
 #: Of a bar with its gap, in inches.
