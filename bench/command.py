@@ -171,6 +171,7 @@ def run(arguments: argparse.Namespace) -> int:
         MetadataStoreError: a setting or the URL is bad, the extra ``bench`` is missing, or the
             store failed. The classes have the same exit codes as in the other commands.
     """
+    check_extra()
     files: Sequence[Path] = arguments.files
     if arguments.target == "compare":
         if len(files) != 2:
@@ -199,7 +200,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(arguments: argparse.Namespace) -> int:
-    check_extra()
     if arguments.report and not arguments.no_report:
         check_plots()
     sweep = _sweep(arguments)

@@ -7,7 +7,7 @@ import ipaddress
 import os
 import platform
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -18,6 +18,10 @@ _PACKAGES: Final = ("etcd3", "grpcio", "kazoo", "protobuf", "rocksdict")
 _SERVERS: Final = {"etcd": describe_etcd, "zookeeper": describe_zookeeper}
 #: A machine with more of its processors in use disturbs what is measured.
 _QUIET: Final = 0.1
+_BUSY: Final = (
+    "the machine is not quiet: {:.0%} of its processors were in use before the run; figures vary "
+    "more, and only ratios within the run mean something"
+)
 
 
 def as_document(target: Target) -> dict[str, Any]:
@@ -33,19 +37,15 @@ def as_document(target: Target) -> dict[str, Any]:
         "store": target.url.text,
         "server": _server(target),
         "members": target.members,
-        "disk": _disk(target),
+        "disk": target.disk
+        and {
+            "directory": str(target.disk.directory),
+            "file_system": target.disk.file_system,
+            "fsync_seconds": target.disk.fsync,
+        },
         "busy": busy,
-        "warnings": list(_warnings(busy)),
+        "warnings": [] if busy <= _QUIET else [_BUSY.format(busy)],
     }
-
-
-def _warnings(busy: float) -> Iterator[str]:
-    """Yield a warning if the machine was not quiet before the run."""
-    if busy > _QUIET:
-        yield (
-            f"the machine is not quiet: {busy:.0%} of its processors were in use before the run; "
-            f"figures vary more, and only ratios within the run mean something"
-        )
 
 
 def _server(target: Target) -> str | None:
@@ -53,17 +53,6 @@ def _server(target: Target) -> str | None:
     if target.members is None:
         return None
     return re.split(r" \(", _SERVERS[target.kind.scheme]())[0]
-
-
-def _disk(target: Target) -> dict[str, Any] | None:
-    disk = target.disk
-    if disk is None:
-        return None
-    return {
-        "directory": str(disk.directory),
-        "file_system": disk.file_system,
-        "fsync_seconds": disk.fsync,
-    }
 
 
 def _version(package: str) -> str | None:

@@ -5,10 +5,9 @@ Each round measures all variants, in an order of its own, and variants are compa
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import product
 from typing import Any, Final
@@ -28,6 +27,7 @@ from .target import Target
 
 #: Rounds of ``--until-stable``.
 MOST_ROUNDS: Final = 40
+_SCHEDULE: Final = ("rounds", "until_stable", "successive_halving", "p99_budget")
 _FEWEST_ROUNDS: Final = 5
 #: Rounds of each stage of ``--successive-halving``; the last stage has as many as were asked for.
 _STAGE: Final = 3
@@ -75,15 +75,15 @@ def batching_variants(grid: Mapping[str, Sequence[Any]]) -> list[Variant]:
     """
     single, default = BatchingConfig(enabled=False), BatchingConfig()
     variants = [
-        Variant("single", "single", dataclasses.asdict(single), {"enabled": False}),
-        Variant("default", "batching", dataclasses.asdict(default), {}),
+        Variant("single", "single", asdict(single), {"enabled": False}),
+        Variant("default", "batching", asdict(default), {}),
     ]
     for values in product(*grid.values()):
         varied = dict(zip(grid, values, strict=True))
         batching = BatchingConfig(**varied)
         if varied and batching != default:
             name = " ".join(f"{field}={written(field, value)}" for field, value in varied.items())
-            variants.append(Variant(name, "batching", dataclasses.asdict(batching), varied))
+            variants.append(Variant(name, "batching", asdict(batching), varied))
     return variants
 
 
@@ -127,28 +127,19 @@ def measure(
         WrongAnswerError: the store lost or changed an acknowledged write.
         MetadataStoreError: nothing could be measured, because the store failed at once.
     """
-    pace = sweep.pace
+    pace = asdict(sweep.pace)
     run = Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command,
         conditions=conditions,
         load={
             "mix": sweep.mix.as_table(),
-            "in_flight": pace.in_flight,
-            "threads": pace.threads,
-            "tasks": pace.tasks,
-            "processes": sweep.processes,
-            "spark": sweep.spark,
-            "rate": pace.rate,
-            "seed": sweep.seed,
+            **{name: pace[name] for name in ("in_flight", "threads", "tasks", "rate")},
+            **{name: getattr(sweep, name) for name in ("processes", "spark", "seed")},
         },
         schedule={
-            "rounds": sweep.rounds,
-            "seconds": pace.seconds,
-            "warm_up": pace.warm_up,
-            "until_stable": sweep.until_stable,
-            "successive_halving": sweep.successive_halving,
-            "p99_budget": sweep.p99_budget,
+            **{name: pace[name] for name in ("seconds", "warm_up")},
+            **{name: getattr(sweep, name) for name in _SCHEDULE},
         },
         variants=list(sweep.variants),
     )
@@ -209,7 +200,7 @@ class _Measuring:
         pace = sweep.pace
         peer = PEERS[variant.varied["peer"]] if variant.kind == "peer" else None
         if peer is not None:
-            pace = dataclasses.replace(
+            pace = replace(
                 pace,
                 in_flight=peer.in_flight or pace.in_flight,
                 threads=peer.threads,
