@@ -26,7 +26,7 @@ from .load.job import Pace
 from .load.mixes import READY_MADE, Values, load_mix
 from .load.peers import peers_of
 from .load.processes import LocalCrew, opened_crew
-from .options import FROM_1, declare, tell, writing
+from .options import FROM_1, check_writable, declare, tell, writing
 from .results.advice import summary
 from .results.compare import compare, print_comparison
 from .results.report import check_extra as check_plots
@@ -333,6 +333,5 @@ def _json_file(arguments: argparse.Namespace, name: str) -> Path:
     if arguments.json is None:
         with writing(file.parent):
             file.parent.mkdir(parents=True, exist_ok=True)
-    if file.is_dir() or not file.parent.is_dir():
-        raise InvalidSettingError(f"not a file that can be written: {file}")
+    check_writable(file)
     return file

@@ -59,3 +59,13 @@ def writing(file: Path) -> Iterator[None]:
 def tell(message: str) -> None:
     """Write a message to standard error, as one line."""
     sys.stderr.write(f"batchkeeper: {' '.join(message.splitlines())}\n")
+
+
+def check_writable(file: Path) -> None:
+    """Refuse a file that could not be written at the end.
+
+    Raises:
+        InvalidSettingError: it is a folder, or there is no folder for it.
+    """
+    if file.is_dir() or not file.parent.is_dir():
+        raise InvalidSettingError(f"not a file that can be written: {file}")

@@ -22,7 +22,7 @@ from ...stores.kinds import BUILT_IN
 from ...stores.registry import store_kind
 from ...testing.servers import MEMBERS, SERVERS, ServerStartError
 from ...testing.servers.releases import ServerMissingError
-from ..options import FROM_1, declare, tell, writing
+from ..options import FROM_1, check_writable, declare, tell, writing
 from ..target import open_target
 from .checks import Verdict
 from .picture import page
@@ -91,30 +91,22 @@ def run(arguments: argparse.Namespace) -> int:
     # Hubs and clients run in folders of their own.
     directory: Path = arguments.dir.absolute() / f"hubs-{time.strftime('%Y%m%d-%H%M%S')}"
     file: Path = arguments.html or directory.with_suffix(".html")
-    with writing(file):  # Outputs that could not be written at the end are refused now.
-        directory.mkdir(parents=True)
-        file.touch()
+    if arguments.html:
+        check_writable(file)
     timeout = getattr(arguments, "connect_timeout", 10.0)
     try:
         with open_target(name, arguments.dir, tell, timeout, arguments.members) as target:
+            with writing(directory):
+                directory.mkdir(parents=True)
             region = f"{target.root}/region"
             outcome = simulate(target.url.text, region, plan, directory, Console(stderr=True))
     except (ServerMissingError, ServerStartError) as error:
-        _discard(file, directory)
         tell(str(error))
         return NO_CONNECTION
     file.write_text(page(f"Hubs on {target.kind.title}", plan, outcome.history, outcome.verdicts))
     _print(outcome, plan, getattr(arguments, "output", "table"))
     tell(f"the picture: {file}; the records: {directory / 'events'}")
     return OK if outcome.holds else REFUSED
-
-
-def _discard(file: Path, directory: Path) -> None:
-    """Remove the files that were created to check for writability, if they are still empty."""
-    if not file.stat().st_size:
-        file.unlink()
-    if not any(directory.iterdir()):
-        directory.rmdir()
 
 
 def _print(outcome: Outcome, plan: Plan, output: str) -> None:

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from ... import open_async_store
 from ...hubs import (
@@ -57,65 +57,51 @@ class _RecordedLogs(AsyncFileLogs):
         return last
 
 
-#: The subject of an operation: hubs and their loads, subscriptions and their consume marks, or
-#: topics and everything else.
-_About: TypeAlias = Literal["hosts", "subscriptions", "topics"]
+class _Counting(PassingBackend):
+    """Counts the operations that the store has received, by their subject. Thread-safe."""
 
-
-class _Traffic:
-    """The operations that a store's back ends received. Thread-safe."""
-
-    def __init__(self) -> None:
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
         self._lock = threading.Lock()  # guards the field
-        self._counts: Counter[_About] = Counter()
+        self._counts: Counter[str] = Counter()
 
-    def wrap(self, backend: Backend) -> Backend:
-        """Return a counting back end; pass this method to ``open_store`` as ``wrap``."""
-        return _Counting(backend, self)
-
-    def count(self, requests: Sequence[ReadRequest] | Sequence[WriteRequest]) -> None:
-        """Count operations."""
-        with self._lock:
-            self._counts.update(map(_about, requests))
-
-    def counts(self) -> dict[_About, int]:
-        """Return the counts so far."""
+    def counts(self) -> dict[str, int]:
         with self._lock:
             return dict(self._counts)
 
-
-class _Counting(PassingBackend):
-    def __init__(self, backend: Backend, traffic: _Traffic) -> None:
-        super().__init__(backend)
-        self._traffic = traffic
-
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
-        self._traffic.count(requests)
+        self._count(requests)
         return super().write(requests, deadline)
 
     def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
-        self._traffic.count(requests)
+        self._count(requests)
         return super().read(requests, deadline)
 
+    def _count(self, requests: Sequence[ReadRequest] | Sequence[WriteRequest]) -> None:
+        with self._lock:
+            self._counts.update(map(_about, requests))
 
-def _about(request: ReadRequest | WriteRequest) -> _About:
+
+def _about(request: ReadRequest | WriteRequest) -> str:
+    """Return the subject: hubs and loads, subscriptions and marks, or topics and all else."""
     parts = () if request.options is None else request.options.parts
     paths = [part.path for part in parts] or [request.path]
     if any("/hosts" in path for path in paths):
         return "hosts"
-    if any("/subscribers" in path for path in paths):
-        return "subscriptions"
-    return "topics"
+    return "subscriptions" if any("/subscribers" in path for path in paths) else "topics"
 
 
 async def _serve(
     plan: Plan, url: str, region: str, port: int, directory: str, record: Recorder
 ) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    traffic = _Traffic()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    wrapped: list[_Counting] = []
+
+    def wrap(backend: Backend) -> Backend:
+        wrapped.append(_Counting(backend))
+        return wrapped[0]
+
     logs = _RecordedLogs(directory, record)
     server = AsyncHubServer()
     address = f"{HOST}:{port}"
@@ -124,7 +110,7 @@ async def _serve(
         connect_timeout=_PATIENCE,
         session_timeout=plan.session_timeout,
         operation_timeout=2 * plan.session_timeout,
-        wrap=traffic.wrap,
+        wrap=wrap,
     ) as store:
         hub = AsyncTopicHub(store, region, address, logs, _settings(plan))
 
@@ -156,7 +142,7 @@ async def _serve(
                     until=hub.valid_until(),
                     topics=len(hub.topics),
                     appended=logs.appended,
-                    asked=traffic.counts(),
+                    asked=wrapped[0].counts(),
                 )
                 try:
                     async with asyncio.timeout(_SAMPLE):

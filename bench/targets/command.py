@@ -31,14 +31,13 @@ from . import kills, memory, spark
 from .limits import measuring as limits
 from .report import as_json, print_report
 from .rows import Results
-from .spark import JobFailedError
 
 _FINE: Final = 0
 _WRONG: Final = 1
 _FAILED: Final = 2
 
 _FAILURES: Final = (
-    *(JavaMissingError, JobFailedError, MetadataStoreError),
+    *(JavaMissingError, MetadataStoreError),
     *(ServerMissingError, ServerStartError),
 )
 

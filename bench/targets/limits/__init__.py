@@ -4,8 +4,7 @@ The ratios and their targets are in ``rows.toml``.
 
 - ``measuring``: tries the variants, and measures them in rounds
 - ``variants``: what a variant is
-- ``puts``: the client's side of most ratios
-- ``plain``: the plain clients' side
+- ``puts``: the client's side of most ratios, and the plain clients'
 - ``raw``: the raw side: prepared requests, replayed
 - ``raw_etcd``: the ceilings of etcd
 - ``raw_zookeeper``: the ceilings of ZooKeeper

@@ -25,8 +25,7 @@ from batchkeeper.bench.workload import WrongAnswerError
 
 from ..rows import Figures
 from ..work import items, one_by_one, parts, stopwatch
-from .plain import plain_locks
-from .puts import check_count, check_stat, cycle, in_threads, result_of, seed
+from .puts import check_count, check_stat, cycle, in_threads, plain_locks, result_of, seed
 from .variants import variant
 
 # Locks:

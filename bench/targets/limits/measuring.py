@@ -22,7 +22,7 @@ from batchkeeper.stores.registry import parse_url
 from ..rows import Results, Row, load_rows
 
 # These make the variants.
-from . import coordination, hubs, others, plain, puts  # noqa: F401
+from . import coordination, hubs, others, puts  # noqa: F401
 from .raw import ceiling
 from .variants import VARIANTS, Measure, Variant, in_order
 

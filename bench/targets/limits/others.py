@@ -18,8 +18,7 @@ from batchkeeper.bench.workload import WrongAnswerError
 
 from ..rows import Figures
 from ..work import items, percentile, stopwatch
-from .plain import plain_put
-from .puts import check_outcomes, saturate
+from .puts import check_outcomes, plain_put, saturate
 from .variants import variant
 
 # Seconds: more than twice a tick of the bench's ZooKeeper, which accepts no less.

@@ -1,4 +1,4 @@
-"""batchkeeper's side of the ratios: callers with default settings that check every answer.
+"""Puts and gets: callers with default settings that check every answer, and the plain clients.
 
 A single caller submits bursts, and checks the oldest burst while the later ones are under way. So a
 few thousand operations are under way at any time, as in a busy program that bounds its memory.
@@ -11,18 +11,21 @@ import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from threading import Event
 from typing import Any, Final, TypeAlias, TypeVar
 
 from batchkeeper import open_async_store
 from batchkeeper.batching import AsyncMetadataStore, MetadataStore
+from batchkeeper.bench.load.peers import PEERS
+from batchkeeper.bench.load.peers.clients import etcd3_client, kazoo_client
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
 from batchkeeper.ops.errors import BadVersionError, MetadataStoreError
 from batchkeeper.ops.operations import ABSENT, Check, Put
 from batchkeeper.ops.results import GetResult, Outcome, Stat
+from batchkeeper.stores.registry import parse_url, store_kind
 
 from ..rows import Figures
 from ..work import (
@@ -185,20 +188,16 @@ def gets(there: Target, count: int) -> Figures:
 def applied_puts(there: Target, count: int) -> Figures:
     """Measure unconditional puts through ``apply``, which returns outcomes without futures.
 
-    For ``rate``, the operations are created before the clock starts, as the paths and values are
-    for puts with futures. ``making`` includes their creation.
+    The operations are created before the clock starts, as the paths and values are for puts with
+    futures.
     """
-    more = items(f"{there.root}/more", count)
     with there.open() as store:
-        figures = measured(
+        return measured(
             there,
             count,
             lambda ready: check_outcomes(store.apply(ready), len(ready)),
             lambda found: [Put(path, value) for path, value, _, _ in found],
         )
-        with stopwatch() as making:
-            seed(store, more)
-    return {**figures, "making": making.figures(count)["rate"]}
 
 
 # Many callers, each with one operation:
@@ -397,3 +396,49 @@ def check_count(found: int, expected: int) -> None:
     """Check that there are as many answers as operations."""
     if found != expected:
         raise WrongAnswerError(f"{found} answers to {expected} operations")
+
+
+# The plain clients: the peers of the benchmark, and their recipes of locks.
+
+#: The plain client of each kind of store: a peer that does one thing after the other.
+PLAIN: Final = {"etcd": "etcd3", "zookeeper": "kazoo", "rocksdb": "rocksdict"}
+
+
+@contextmanager
+def plain_put(url: str, root: str) -> Iterator[Callable[[str, bytes], Any]]:
+    """Open the plain client of a store; yield a function that creates a path and waits for it."""
+    with PEERS[PLAIN[store_kind(parse_url(url)).scheme]].open(url, root) as peer:
+        put = getattr(peer, "put_new", peer.put)
+        # It makes the folder for all, before several threads share the client.
+        put(f"{root}/first", b"").result()
+        yield lambda path, value: put(path, value).result()
+
+
+@variant("plain puts")
+def plain_puts(there: Target, count: int) -> Figures:
+    """Measure puts in a loop, and the median of their latencies."""
+    with plain_put(there.url.text, there.root) as put:
+        return one_by_one(there, count, lambda step: put(step.path, step.value))
+
+
+@variant("plain puts of threads")
+def plain_puts_of_threads(there: Target, count: int) -> Figures:
+    """Measure puts of 64 threads on one client. All three clients can be shared by threads."""
+    with plain_put(there.url.text, there.root) as put:
+        call = partial(call_in_threads, lambda step: put(step.path, step.value))
+        return measured(there, count, call)
+
+
+@contextmanager
+def plain_locks(there: Target) -> Iterator[Callable[[], Any]]:
+    """Open the plain client of a target, and yield a function that makes a lock of it.
+
+    All locks are for the same path. They have ``acquire(timeout=...)`` and ``release()``.
+    """
+    path = f"{there.url.prefix()}{there.root}/lock"
+    if there.kind.scheme == "zookeeper":
+        with kazoo_client(there.url) as client:
+            yield lambda: client.Lock(path)
+    else:
+        with etcd3_client(there.url) as client:
+            yield lambda: client.lock(path)

@@ -4,10 +4,8 @@ Rates are compared with one process without Spark, or with Spark and the store's
 the same rounds. The memory of a job is compared with that for a tenth of the rows.
 
 - ``rows.toml``: the ratios and their targets
-- ``measuring``: measures them, each round on a fresh server
-- ``data``: the loaded rows
+- ``measuring``: measures them, each round on a fresh server, and watches a job's memory
 - ``rates``: loads and reads the rows, through Spark, in one process and with the plain client
-- ``memory``: one job in a separate process, which is watched
 """
 
 from __future__ import annotations
@@ -23,10 +21,6 @@ _ROWS: Final = load_rows(Path(__file__).with_name("rows.toml"))
 STORES: Final = tuple(dict.fromkeys(store for row in _ROWS for store in row.goals))
 #: The parts that can be measured alone, with ``--only``.
 PARTS: Final = tuple(dict.fromkeys(row.part for row in _ROWS))
-
-
-class JobFailedError(RuntimeError):
-    """A job in a separate process ended with an error."""
 
 
 @dataclass(frozen=True, slots=True)

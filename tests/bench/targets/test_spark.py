@@ -15,9 +15,9 @@ import pytest
 from rich.console import Console
 from targets.report import print_report
 from targets.rows import Results
-from targets.spark import PARTS, STORES, JobFailedError, quick, rows_of
-from targets.spark.data import check_loaded, rows, write_parquet
-from targets.spark.memory import peaks
+from targets.spark import PARTS, STORES, quick, rows_of
+from targets.spark.measuring import peaks
+from targets.spark.rates import check_loaded, rows, write_parquet
 
 import batchkeeper as bk
 from batchkeeper.bench.conditions import as_document
@@ -127,7 +127,7 @@ def test_rows_are_written_in_several_files(tmp_path: Path) -> None:
 
 def test_a_job_that_fails_says_why(tmp_path: Path) -> None:
     """The end of what a job printed is in the error."""
-    with pytest.raises(JobFailedError, match="no such job: unload"):
+    with pytest.raises(bk.StoreUnavailableError, match="no such job: unload"):
         peaks("unload", "etcd://127.0.0.1:1", "/r", tmp_path / "none", tmp_path / "job")
 
 
