@@ -22,7 +22,7 @@ from ..testing.servers import MEMBERS, ServerStartError
 from ..testing.servers.releases import ServerMissingError
 from .conditions import as_document
 from .figures import check_extra
-from .load.job import Pace
+from .load.callers import Pace
 from .load.mixes import READY_MADE, Values, load_mix
 from .load.peers import peers_of
 from .load.processes import LocalCrew, opened_crew

@@ -15,7 +15,8 @@ from typing import Any, Final
 from ..batching import BatchingConfig
 from ..ops.errors import InvalidSettingError, MetadataStoreError
 from .conditions import server_pids
-from .load.job import Job, Pace
+from .load.callers import Pace
+from .load.job import Job
 from .load.mixes import Mix
 from .load.parts import merged
 from .load.peers import PEERS, Peer

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from threading import Barrier, BrokenBarrierError
 from typing import Any, Final, NamedTuple
@@ -22,7 +22,7 @@ from ...ops.errors import MetadataStoreError, StoreUnavailableError
 from ...ops.operations import Get
 from ..conditions import server_use
 from ..results.runs import Moment
-from .callers import Caller, Loop, StoreGoneError, TaskCaller
+from .callers import Caller, Pace, StoreGoneError, TaskCaller
 from .mixes import Mix
 from .parts import Part, encoded, flushes_between
 from .peers import PEERS
@@ -36,27 +36,6 @@ _GRACE: Final = 10.0
 #: The steps of a measurement, if they are not shorter than the least.
 _STEPS = 50
 _LEAST_STEP = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How a process loads the store.
-
-    Attributes:
-        in_flight: operations under way, over all threads; for tasks, their number.
-        threads: threads that share them.
-        tasks: whether tasks of one event loop do instead.
-        rate: operations per second for an open loop; ``None`` for a closed one.
-        seconds: the length of the timed part.
-        warm_up: the seconds before it.
-    """
-
-    in_flight: int = 1000
-    threads: int = 1
-    tasks: bool = False
-    rate: float | None = None
-    seconds: float = 0.5
-    warm_up: float = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +167,8 @@ class _Measurement:
             if load is not None:
                 load(chain.from_iterable(work.first_puts() for work in self._works))
             callers = [
-                Caller(store, work, self._loop(at), barrier) for at, work in enumerate(self._works)
+                Caller(store, work, self._share(at), barrier, at / number)
+                for at, work in enumerate(self._works)
             ]
             self._callers = callers
             with self._undisturbed(), ThreadPoolExecutor(number, "bench") as pool:
@@ -210,13 +190,22 @@ class _Measurement:
         """Let tasks load the store."""
         async with open_async_store(self._job.url, **self._settings) as store:
             self._metrics = store.metrics
-            caller = TaskCaller(store, self._works[0], self._loop(0), self._meet)
+            caller = TaskCaller(store, self._works[0], self._job.pace, self._meet)
             self._callers = [caller]
             with self._undisturbed():
                 try:
                     await caller.run()
                 except StoreGoneError as error:
                     self._raise([error])
+
+    def _share(self, number: int) -> Pace:
+        pace = self._job.pace
+        return replace(
+            pace,
+            # A peer has a number of its own, such as one at a time.
+            in_flight=share(pace.in_flight, number, pace.threads),
+            rate=None if pace.rate is None else pace.rate / pace.threads,
+        )
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
@@ -229,18 +218,6 @@ class _Measurement:
             if self._meter is not None:
                 self._meter.stop()
             gc.unfreeze()
-
-    def _loop(self, number: int) -> Loop:
-        pace = self._job.pace
-        callers = len(self._works)
-        return Loop(
-            # A peer has a number of its own, such as one at a time.
-            in_flight=share(pace.in_flight, number, callers),
-            rate=None if pace.rate is None else pace.rate / callers,
-            seconds=pace.seconds,
-            warm_up=pace.warm_up,
-            offset=number / callers,
-        )
 
     def _meet(self) -> None:
         """Begin or end the timed part: the callers wait meanwhile."""
@@ -289,7 +266,6 @@ class _Measurement:
             not_started=sum(one.not_started for one in counted),
             reads=encoded(*(one.reads for one in counted)),
             writes=encoded(*(one.writes for one in counted)),
-            flushes=flushes_between(before.metrics, after.metrics),
             conflicts=after.conflicts - before.conflicts,
             errors=sum((work.errors for work in self._works), Counter[str]()),
             cpu=after.cpu - before.cpu,
@@ -301,6 +277,7 @@ class _Measurement:
             server_cpu=after.server[0] - before.server[0] if known else None,
             server_memory=after.server[1] if known else None,
             broken=self.broken,
+            **flushes_between(before.metrics, after.metrics),
         )
 
 
@@ -338,8 +315,8 @@ class _Meter:
                 Moment(
                     at=at,
                     operations=ended - before,
-                    batches=flushed.batches,
-                    batched=flushed.batched,
+                    batches=flushed["batches"],
+                    batched=flushed["batched"],
                     queued=later.reads.queued + later.writes.queued,
                     in_flight=later.reads.in_flight + later.writes.in_flight,
                 )

@@ -20,48 +20,38 @@ _T = TypeVar("_T")
 _PERCENTILES: Final = tuple(float(name[1:]) for name in PERCENTILES if name != "max")
 
 
-@dataclass(frozen=True, slots=True)
-class Flushes:
-    """The batches of a store between two snapshots of its metrics."""
-
-    batches: int = 0
-    batched: int = 0
-    causes: Mapping[str, int] = field(default_factory=dict)
-    fall_backs: int = 0
-    waits: int = 0
-    queue_seconds: Histogram | None = None
-    store_seconds: Histogram | None = None
-
-
 #: What is added up of several processes, under the same names.
-_COUNTS_OF_FLUSHES: Final = ("batches", "batched", "fall_backs", "waits")
 _COUNTS_OF_PARTS: Final = (
     *("operations", "not_started", "conflicts", "answers_checked", "paths_read_back"),
-    "paths_unsure",
+    *("paths_unsure", "batches", "batched", "fall_backs", "waits"),
 )
 _COUNTS_OF_MOMENTS: Final = ("operations", "batches", "batched", "queued", "in_flight")
 
 
-def flushes_between(before: Metrics | None, after: Metrics | None) -> Flushes:
-    """Return the batches of all lanes between two snapshots; none for a peer, without metrics."""
+def flushes_between(before: Metrics | None, after: Metrics | None) -> dict[str, Any]:
+    """Return the batches of all lanes between two snapshots, as fields of :class:`Part`.
+
+    A peer, without metrics, has none.
+    """
     if before is None or after is None:
-        return Flushes()
+        return {}
     earlier, later = ([m.reads, m.writes, m.singles] for m in (before, after))
     causes = Counter(together(lane.causes for lane in later))
     causes.subtract(together(lane.causes for lane in earlier))
-    return Flushes(
-        batches=sum(lane.batches for lane in later) - sum(lane.batches for lane in earlier),
-        batched=sum(lane.operations for lane in later) - sum(lane.operations for lane in earlier),
-        causes=dict(+causes),
-        fall_backs=after.singles.operations - before.singles.operations,
-        waits=after.waits - before.waits,
-        queue_seconds=_added(
-            [lane.queue_seconds for lane in later], [lane.queue_seconds for lane in earlier]
-        ),
-        store_seconds=_added(
-            [lane.store_seconds for lane in later], [lane.store_seconds for lane in earlier]
-        ),
+    queue, at_store = (
+        _added([getattr(lane, name) for lane in later], [getattr(lane, name) for lane in earlier])
+        for name in ("queue_seconds", "store_seconds")
     )
+    return {
+        "batches": sum(lane.batches for lane in later) - sum(lane.batches for lane in earlier),
+        "batched": sum(lane.operations for lane in later)
+        - sum(lane.operations for lane in earlier),
+        "causes": dict(+causes),
+        "fall_backs": after.singles.operations - before.singles.operations,
+        "waits": after.waits - before.waits,
+        "queue_seconds": queue,
+        "store_seconds": at_store,
+    }
 
 
 def _added(plus: Sequence[Histogram], minus: Sequence[Histogram] = ()) -> Histogram:
@@ -96,7 +86,6 @@ class Part:
         not_started: operations of an open loop that were due and not started.
         reads: the latencies of reads, as the text of an HdrHistogram in microseconds.
         writes: the same of writes.
-        flushes: the batches of the store.
         conflicts: operations that were refused, as they had to be.
         errors: other errors, by class name.
         cpu: seconds of CPU of this process.
@@ -108,6 +97,13 @@ class Part:
         server_cpu: seconds of CPU of the servers; ``None`` where it is not known to this process.
         server_memory: their resident memory at the end; ``None`` likewise.
         broken: why the measurement ended early; ``None`` if it did not.
+        batches: the batches that the store has sent.
+        batched: the operations in them.
+        causes: the batches by the cause of their flush.
+        fall_backs: operations executed singly because a queue was full.
+        waits: calls that waited for room in a queue.
+        queue_seconds: the times in the queue; ``None`` for a peer.
+        store_seconds: the times of batches at the store; ``None`` likewise.
     """
 
     seconds: float
@@ -115,7 +111,6 @@ class Part:
     not_started: int
     reads: str
     writes: str
-    flushes: Flushes
     conflicts: int
     errors: Mapping[str, int]
     cpu: float
@@ -127,6 +122,13 @@ class Part:
     server_cpu: float | None = None
     server_memory: int | None = None
     broken: str | None = None
+    batches: int = 0
+    batched: int = 0
+    causes: Mapping[str, int] = field(default_factory=dict)
+    fall_backs: int = 0
+    waits: int = 0
+    queue_seconds: Histogram | None = None
+    store_seconds: Histogram | None = None
 
 
 def encoded(*times: array[int]) -> str:
@@ -144,10 +146,8 @@ def merged(parts: Sequence[Part], number: int, asked_rate: float | None) -> Meas
         asked_rate: the rate that was asked of all processes together.
     """
     reads, writes = [part.reads for part in parts], [part.writes for part in parts]
-    flushes = [part.flushes for part in parts]
     return Measured(
         **_sums(parts, _COUNTS_OF_PARTS),
-        **_sums(flushes, _COUNTS_OF_FLUSHES),
         round=number,
         seconds=max(part.seconds for part in parts),
         rate=sum(part.operations / part.seconds for part in parts if part.seconds),
@@ -157,9 +157,9 @@ def merged(parts: Sequence[Part], number: int, asked_rate: float | None) -> Meas
             "reads": _latencies(reads),
             "writes": _latencies(writes),
         },
-        queue_seconds=_figures(part.queue_seconds for part in flushes),
-        store_seconds=_figures(part.store_seconds for part in flushes),
-        causes=together(part.causes for part in flushes),
+        queue_seconds=_figures(part.queue_seconds for part in parts),
+        store_seconds=_figures(part.store_seconds for part in parts),
+        causes=together(part.causes for part in parts),
         errors=together(part.errors for part in parts),
         client_cpu=sum(part.cpu for part in parts),
         server_cpu=_first(part.server_cpu for part in parts),

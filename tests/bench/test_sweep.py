@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from batchkeeper.bench.load.job import Job, Pace
+from batchkeeper.bench.load.callers import Pace
+from batchkeeper.bench.load.job import Job
 from batchkeeper.bench.load.mixes import Keys, Mix
-from batchkeeper.bench.load.parts import Flushes, Part, encoded
+from batchkeeper.bench.load.parts import Part, encoded
 from batchkeeper.bench.load.processes import LocalCrew
 from batchkeeper.bench.results.runs import Run
 from batchkeeper.bench.sweep import Sweep, batching_variants, measure
@@ -30,7 +31,7 @@ class Crew(LocalCrew):
         self.jobs.append(job)
         none = encoded(array.array("q"))
         broken = "no server" if len(self.jobs) == self.broken_at else None
-        return [Part(1.0, 9, 0, none, none, Flushes(), 0, {}, 0.1, 1, (), 0, 0, broken=broken)]
+        return [Part(1.0, 9, 0, none, none, 0, {}, 0.1, 1, (), 0, 0, broken=broken)]
 
 
 def swept(crew: Crew, url: str) -> Run:

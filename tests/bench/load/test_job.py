@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.load.job import Job, Pace, perform, share
+from batchkeeper.bench.load.callers import Pace
+from batchkeeper.bench.load.job import Job, perform, share
 from batchkeeper.bench.load.mixes import KINDS, Keys, Mix, Values, load_mix
 from batchkeeper.bench.load.parts import Part, merged
 from batchkeeper.bench.load.peers import PEERS, Peer

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.load.job import Job, Pace
+from batchkeeper.bench.load.callers import Pace
+from batchkeeper.bench.load.job import Job
 from batchkeeper.bench.load.mixes import KINDS, Keys, Mix
 from batchkeeper.bench.load.processes import _Processes, _StoppedError
 from batchkeeper.bench.load.work import Pending, Work, check
