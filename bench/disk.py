@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import statistics
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -61,17 +61,10 @@ def _fsync(directory: Path) -> float:
 
 def _file_system(directory: Path) -> str:
     try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return _UNKNOWN  # The system is not Linux.
-    above = {directory.resolve(), *directory.resolve().parents}
-    found, depth = _UNKNOWN, 0
-    for line in lines:
-        # proc(5): id, parent, device, root, mount point, options..., "-", type, ...
-        before, _, after = line.partition(" - ")
-        escaped = before.split()[4]
-        mounted_at = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), escaped))
-        # A later mount at the same place hides the earlier one.
-        if mounted_at in above and len(mounted_at.parts) >= depth:
-            found, depth = after.split()[0], len(mounted_at.parts)
-    return found
+        partitions = import_module("psutil").disk_partitions(all=True)
+    except ImportError:
+        return _UNKNOWN
+    # A later mount at the same place hides the earlier one.
+    mounted = {partition.mountpoint: partition.fstype for partition in partitions}
+    above = map(str, (directory.resolve(), *directory.resolve().parents))
+    return next((mounted[place] for place in above if place in mounted), _UNKNOWN)

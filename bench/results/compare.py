@@ -110,7 +110,7 @@ def compare(a: Run, b: Run) -> Comparison:
     return Comparison(
         "ops/s" if closed else "p99 ms",
         lines,
-        list(_differences(a, b)),
+        _differences(a, b),
         list(_notes(a, b, [line.name for line in lines], references, alike)),
     )
 
@@ -162,13 +162,9 @@ def _normalised(
 
 
 def _line(a: Run, b: Run, name: str, figure: Figure, ratio: Estimate, alike: bool) -> Line:
-    medians = []
-    for run in (a, b):
-        variant = figures.named(run, name)
-        assert variant is not None
-        medians.append(statistics.median(figures.values(variant, figure)))
-    verdict = _verdict(ratio) if alike else "cannot tell"
-    return Line(name, verdict, medians[0], medians[1], ratio)
+    variants = [v for run in (a, b) for v in run.variants if v.name == name]
+    before, after = (statistics.median(figures.values(v, figure)) for v in variants)
+    return Line(name, _verdict(ratio) if alike else "cannot tell", before, after, ratio)
 
 
 def _ratio(
@@ -236,40 +232,39 @@ def _verdict(ratio: Estimate) -> Verdict:
     return "cannot tell"
 
 
-def _differences(a: Run, b: Run) -> Iterator[str]:
-    for what, mine, other in (
-        ("conditions", a.conditions, b.conditions),
-        ("load", a.load, b.load),
-        (
-            "schedule",
-            {"seconds": a.schedule.get("seconds")},
-            {"seconds": b.schedule.get("seconds")},
-        ),
-    ):
-        for name in dict.fromkeys([*mine, *other]):
-            if what == "conditions" and name in _OF_NO_WEIGHT:
-                continue
-            yield from _difference(name, mine.get(name), other.get(name))
-    # A throw-away server has another port each time.
-    yield from _difference("store", _kind(a), _kind(b))
-    yield from _difference("file system", *(_disk(run) for run in (a, b)))
+def _differences(a: Run, b: Run) -> list[str]:
+    mine, other = _facts(a), _facts(b)
+    return [
+        f"{name}: {_plain(mine.get(name))}, then {_plain(other.get(name))}"
+        for name in {**mine, **other}
+        if mine.get(name) != other.get(name)
+    ]
 
 
-def _kind(run: Run) -> Any:
-    url = str(run.conditions.get("store") or run.conditions.get("target"))
-    return url.partition("://")[0]
+def _facts(run: Run) -> dict[str, Any]:
+    """Return conditions and load by name."""
+    conditions = run.conditions
+    url = str(conditions.get("store") or conditions.get("target"))
+    return dict(
+        _flat(
+            {
+                **{name: of for name, of in conditions.items() if name not in _OF_NO_WEIGHT},
+                **run.load,
+                "seconds": run.schedule.get("seconds"),
+                # A throw-away server has another port each time.
+                "store": url.partition("://")[0],
+                "file system": (conditions.get("disk") or {}).get("file_system"),
+            }
+        )
+    )
 
 
-def _disk(run: Run) -> Any:
-    return (run.conditions.get("disk") or {}).get("file_system")
-
-
-def _difference(name: str, mine: Any, other: Any) -> Iterator[str]:
-    if isinstance(mine, dict) and isinstance(other, dict):
-        for key in dict.fromkeys([*mine, *other]):
-            yield from _difference(f"{name}: {key}", mine.get(key), other.get(key))
-    elif mine != other:
-        yield f"{name}: {_plain(mine)}, then {_plain(other)}"
+def _flat(found: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{name}: ")
+        else:
+            yield f"{above}{name}", value
 
 
 def _plain(value: Any) -> str:

@@ -108,8 +108,7 @@ def load_of(run: Run) -> Iterator[tuple[str, str]]:
         parts.append(f"a closed loop of {number(load['in_flight'])} operations in flight")
     for field, noun in (("threads", "thread"), ("tasks", "task"), ("processes", "process")):
         if (load.get(field) or 0) > 1:
-            plural = f"{number(load[field])} processes" if field == "processes" else None
-            parts.append(plural or count(load[field], noun))
+            parts.append(count(load[field], noun))
     if load.get("spark"):
         parts.append("on Spark executors")
     if load.get("seed") is not None:

@@ -59,4 +59,5 @@ def listed(names: Sequence[str], most: int = 4) -> str:
 
 def count(number: int, noun: str) -> str:
     """Return a count with its noun, as ``1 round`` or ``2 rounds``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from batchkeeper.bench.results.statistics import Estimate
 from batchkeeper.bench.results.tables import Column, conditions_of, print_columns
 
 from .rows import Name, Results, Row
@@ -31,46 +30,12 @@ def as_json(conditions: Mapping[str, Any], results: Results) -> dict[str, Any]:
         conditions: the conditions, and how much was measured.
         results: what was measured.
     """
-
-    def figure(name: Name | None) -> dict[str, Any] | None:
-        if name is None:
-            return None
-        return {**_as_json(results.figure(name)), "rounds": results.figures[name]}
-
-    rows = []
+    rows = {}
     for row in results.rows:
-        goal, ratio = row.goals[results.store], results.ratio(row)
-        rows.append(
-            {
-                "name": row.name,
-                "what": row.what,
-                "less_is_better": row.less,
-                "measured": figure(row.figure),
-                "against": figure(row.base),
-                "ratio": None if ratio is None else _as_json(ratio),
-                "target": goal.target,
-                "goal": goal.goal,
-                "verdict": results.verdict(row),
-                "beside": {said: figure(name) for said, name in row.beside.items()},
-            }
-        )
-    variants: dict[str, Any] = {
-        variant: {"operations": count, "way": results.ways.get(variant)}
-        for variant, count in results.counts.items()
-    }
-    for name in results.figures:
-        variants[name.variant][name.figure] = figure(name)
-    return {**conditions, "rows": rows, "variants": variants}
-
-
-def _as_json(found: Estimate) -> dict[str, float | None]:
-    # After one round, the interval is not known.
-    known = found.high < math.inf
-    return {
-        "median": found.median,
-        "low": found.low if known else None,
-        "high": found.high if known else None,
-    }
+        ratio = results.ratio(row)
+        rows[row.name] = {"ratio": ratio and ratio.median, "verdict": results.verdict(row)}
+    figures = {f"{variant}: {figure}": of for (variant, figure), of in results.figures.items()}
+    return {**conditions, "rows": rows, "figures": figures, "operations": results.counts}
 
 
 def print_report(
@@ -142,8 +107,6 @@ def _details(results: Results) -> Iterator[str]:
             ends = (_value(name.figure, end) for end in (found.low, found.high))
             spread = f" ({' to '.join(ends)})" if found.high < math.inf else ""
             yield f"{row.name}: {said}: {_value(name.figure, found.median)}{spread}"
-    for variant, way in results.ways.items():
-        yield f"{variant}: {way}, the best of the ways tried"
 
 
 def _value(figure: str, value: float) -> str:

@@ -129,14 +129,12 @@ class Results:
         store: the kind of store.
         rows: the rows that were measured.
         figures: a value for each round, by figure.
-        ways: the best way, for variants with several ways.
         counts: the number of operations of one measurement, by variant.
     """
 
     store: str
     rows: Sequence[Row]
     figures: dict[Name, list[float]] = field(default_factory=dict)
-    ways: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, variant: str, figures: Figures) -> None:

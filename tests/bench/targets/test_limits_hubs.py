@@ -27,7 +27,7 @@ def there(place: Callable[..., Target]) -> Target:
 @pytest.mark.parametrize("name", CLAIMS)
 def test_claims_that_are_not_the_first_end_the_run(name: str, there: Target) -> None:
     """A figure of first claims is one of topics that nobody has claimed before."""
-    measured = VARIANTS[name].ways[""]
+    measured = VARIANTS[name].measure
     with there.open():
         assert measured(there, 40)["rate"] > 0
         with pytest.raises(WrongAnswerError, match="claimed for the first time"):
