@@ -23,16 +23,11 @@ class Child:
     def __init__(self, process: Any, connection: Connection) -> None:
         self._connection = connection
         self.kill = process.kill
-        self.pid: int = process.pid
         self.send = connection.send
 
     def begin(self) -> None:
         """Let the process go on."""
         self.send(None)
-
-    def has_sent(self, seconds: float) -> bool:
-        """Wait for the next thing that it sends, or for its end; say whether it has come."""
-        return self._connection.poll(seconds)
 
     def receive(self) -> Any:
         """Return the next thing that it sends.

@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     time = at_least(0.01, duration)
     add("--seconds", time, "TIME", default.seconds, "duration of one measurement")
     about, rounds = (
-        "Spark's rates of loading and exporting rows, and its memory",
+        "Spark's rates of loading and exporting rows",
         spark.Extent().rounds,
     )
     made, add = table(_spark, about, "measure only this part", rounds, choices=spark.PARTS)
@@ -157,7 +157,7 @@ def _spark(arguments: argparse.Namespace) -> bool:
         ]
     said = (
         f"{extent.rows:,} rows of 100 bytes (the plain client: {extent.plain_rows:,}), a fresh "
-        f"server each, from local[2]; Spark's start and warm-up excluded; memory once"
+        f"server each, from local[2]; Spark's start and warm-up excluded"
     )
     _show(arguments, extent, said, found)
     return False

@@ -19,12 +19,11 @@ _HEADS: Final = (
 )
 _TEXTS: Final = frozenset({"what", "verdict"})
 _RATES: Final = frozenset({"rate", "made", "making", "bound", "blocks", "numbers"})
-_BYTES: Final = frozenset({"worker", "driver", "jvm", "jvm peak"})
 _NUMBERS: Final = frozenset({"cost"})
 
 
 def as_json(conditions: Mapping[str, Any], results: Results) -> dict[str, Any]:
-    """Return all results: times in seconds, rates in operations or rows per second, sizes in bytes.
+    """Return all results: times in seconds, rates in operations or rows per second.
 
     Args:
         conditions: the conditions, and how much was measured.
@@ -112,8 +111,6 @@ def _details(results: Results) -> Iterator[str]:
 def _value(figure: str, value: float) -> str:
     if figure in _NUMBERS:
         return f"{value:,.3g}"
-    if figure in _BYTES:
-        return f"{value / 2**20:,.1f} MiB"
     if figure in _RATES:
         return f"{value:,.0f}/s"
     # All other figures are times.

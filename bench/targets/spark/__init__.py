@@ -1,10 +1,10 @@
 """Spark at its limit: how much of a store's capacity the pipeline reaches.
 
 Rates are compared with one process without Spark, or with Spark and the store's plain client, in
-the same rounds. The memory of a job is compared with that for a tenth of the rows.
+the same rounds.
 
 - ``rows.toml``: the ratios and their targets
-- ``measuring``: measures them, each round on a fresh server, and watches a job's memory
+- ``measuring``: measures them, each round on a fresh server
 - ``rates``: loads and reads the rows, through Spark, in one process and with the plain client
 """
 
