@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import platform
 import re
@@ -18,6 +17,7 @@ _PACKAGES: Final = ("etcd3", "grpcio", "kazoo", "protobuf", "rocksdict")
 _SERVERS: Final = {"etcd": describe_etcd, "zookeeper": describe_zookeeper}
 #: A machine with more of its processors in use disturbs what is measured.
 _QUIET: Final = 0.1
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 _BUSY: Final = (
     "the machine is not quiet: {:.0%} of its processors were in use before the run; figures vary "
     "more, and only ratios within the run mean something"
@@ -84,7 +84,7 @@ def server_pids(target: Target) -> tuple[int, ...]:
     ports = set()
     for address in target.url.addresses(0):
         host, _, port = address.rpartition(":")
-        if _loopback(host):
+        if host in _LOOPBACK:
             ports.add(int(port))
     found = set()
     with contextlib.suppress(psutil.Error, OSError):
@@ -94,15 +94,6 @@ def server_pids(target: Target) -> tuple[int, ...]:
             if pid and listening and getattr(connection.laddr, "port", None) in ports:
                 found.add(pid)
     return tuple(found)
-
-
-def _loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def server_use(pids: Sequence[int]) -> tuple[float, int] | None:

@@ -140,7 +140,8 @@ class _Measurement:
         self._job = job
         self._works = works
         self._ready = ready
-        self._meter: _Meter | None = None
+        self._series: list[Moment] = []
+        self._stop_meter: Callable[[], None] = lambda: None
         self._snapshots: list[_Snapshot] = []
         self._metrics: Callable[[], Metrics] | None = None
         self._callers: Sequence[Caller | TaskCaller] = ()
@@ -215,8 +216,7 @@ class _Measurement:
         try:
             yield
         finally:
-            if self._meter is not None:
-                self._meter.stop()
+            self._stop_meter()
             gc.unfreeze()
 
     def _meet(self) -> None:
@@ -224,10 +224,11 @@ class _Measurement:
         if not self._snapshots:
             self._ready()
             if self._metrics is not None:
-                self._meter = _Meter(
+                self._stop_meter = _metered(
                     self._metrics,
                     lambda: sum(caller.counted.ended for caller in self._callers),
                     self._job.pace.seconds,
+                    self._series,
                 )
         self._snap()
 
@@ -270,7 +271,7 @@ class _Measurement:
             errors=sum((work.errors for work in self._works), Counter[str]()),
             cpu=after.cpu - before.cpu,
             memory=usage.ru_maxrss * 1024,
-            series=self._meter.series if self._meter else (),
+            series=self._series,
             answers_checked=sum(work.checked for work in self._works),
             paths_read_back=read,
             paths_unsure=sum(work.unsure for work in self._works),
@@ -281,47 +282,41 @@ class _Measurement:
         )
 
 
-class _Meter:
-    """A thread that looks at a store a few times while its callers work.
+def _metered(
+    metrics: Callable[[], Metrics], ended: Callable[[], int], seconds: float, series: list[Moment]
+) -> Callable[[], None]:
+    """Look at a store a few times while its callers work, on a thread.
 
     Args:
         metrics: the store's metrics.
         ended: returns the number of operations that have ended.
         seconds: the length of the timed part, which begins now.
+        series: gets what is seen.
+
+    Returns:
+        a function that ends it.
     """
+    stopped = threading.Event()
 
-    def __init__(
-        self, metrics: Callable[[], Metrics], ended: Callable[[], int], seconds: float
-    ) -> None:
-        self._metrics = metrics
-        self._ended = ended
-        self._step = max(_LEAST_STEP, seconds / _STEPS)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="bench meter", daemon=True)
-        self.series: list[Moment] = []
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the series."""
-        self._stopped.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        begun, before, earlier = time.monotonic(), 0, self._metrics()
-        while not self._stopped.wait(self._step):
-            at, ended, later = time.monotonic() - begun, self._ended(), self._metrics()
+    def run() -> None:
+        begun, before, earlier = time.monotonic(), 0, metrics()
+        while not stopped.wait(max(_LEAST_STEP, seconds / _STEPS)):
+            at, now, later = time.monotonic() - begun, ended(), metrics()
             flushed = flushes_between(earlier, later)
-            self.series.append(
-                Moment(
-                    at=at,
-                    operations=ended - before,
-                    batches=flushed["batches"],
-                    batched=flushed["batched"],
-                    queued=later.reads.queued + later.writes.queued,
-                    in_flight=later.reads.in_flight + later.writes.in_flight,
-                )
-            )
-            before, earlier = ended, later
+            queued = later.reads.queued + later.writes.queued
+            in_flight = later.reads.in_flight + later.writes.in_flight
+            batches = flushed["batches"], flushed["batched"]
+            series.append(Moment(at, now - before, *batches, queued, in_flight))
+            before, earlier = now, later
+
+    thread = threading.Thread(target=run, name="bench meter", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        stopped.set()
+        thread.join()
+
+    return stop
 
 
 def read_back(store: MetadataStore, expected: Iterable[Expected]) -> int:

@@ -139,10 +139,7 @@ class Work:
         self._values = 0
         self._make_value = self._fixed if not mix.values.records else self._recorded
         self._dice = dice
-        self._draws = (  # by kind
-            *(self._get, self._unconditional, self._update, self._create),
-            *(self._remove, self._children, self._transact, self._toggle),
-        )
+        self._draws = [getattr(self, f"_draw_{kind}") for kind in KINDS]
         self.used_ephemerals = mix.operations.get("ephemeral", 0.0) > 0
         self.conflicts = 0
         self.errors: Counter[str] = Counter()
@@ -162,44 +159,45 @@ class Work:
         to ``undo`` instead if the operation was never sent.
         """
         at = self._at = self._at + 1 if self._at + 1 < _SCRIPT else 0
-        return self._draws[self._script[at]](store)
+        drawn: Drawn = self._draws[self._script[at]](store)
+        return drawn
 
-    def _get(self, store: Any) -> Drawn:
+    def _draw_get(self, store: Any) -> Drawn:
         key = self._any_key()
         pending = Pending(GET, key)
         pending.wanted = Expected(key.path, key.value, key.version)
         return pending, store.get, (key.path,)
 
-    def _unconditional(self, store: Any) -> Drawn:
+    def _draw_put(self, store: Any) -> Drawn:
         key = self._any_key()
         # Some peers have another call where the key is missing.
         call = store.put if key.version != ABSENT else getattr(store, "put_new", store.put)
         pending = Pending(PUT, key)
         return pending, call, self._put(pending, None)
 
-    def _update(self, store: Any, key: Key | None = None) -> Drawn:
+    def _draw_update(self, store: Any, key: Key | None = None) -> Drawn:
         key = key or self._any_key()
         pending = Pending(UPDATE, key)
         if self._conflicting(pending):
             return pending, store.put, (key.path, self._make_value(), _NEVER)
         return pending, store.put, self._put(pending, key.version)
 
-    def _create(self, store: Any) -> Drawn:
+    def _draw_create(self, store: Any) -> Drawn:
         key = Key(self._new_path())
         self._created.append(key)
         pending = Pending(CREATE, key)
         return pending, store.put, self._put(pending, ABSENT)
 
-    def _remove(self, store: Any) -> Drawn:
+    def _draw_delete(self, store: Any) -> Drawn:
         key = self._any_key()
         if key.version == ABSENT:
-            return self._update(store, key)
+            return self._draw_update(store, key)
         pending = Pending(DELETE, key)
         if self._conflicting(pending):
             return pending, store.delete, (key.path, _NEVER)
         return pending, store.delete, self._delete(key)
 
-    def _children(self, store: Any) -> Drawn:
+    def _draw_children(self, store: Any) -> Drawn:
         key = self._any_key()
         return Pending(CHILDREN, key), store.get_children, (key.path[: key.path.rindex("/")],)
 
@@ -229,14 +227,14 @@ class Work:
             key = keys[number] = Key(self._new_path())
         return key
 
-    def _toggle(self, store: Any) -> Drawn:
+    def _draw_ephemeral(self, store: Any) -> Drawn:
         key = self._sure(self._ephemerals, int(self._random() * len(self._ephemerals)))
         pending = Pending(EPHEMERAL, key)
         if key.version == ABSENT:
             return pending, partial(store.put, ephemeral=True), self._put(pending, ABSENT)
         return pending, store.delete, self._delete(key)
 
-    def _transact(self, store: Any) -> Drawn:
+    def _draw_transaction(self, store: Any) -> Drawn:
         # The others lie beside the first: different keys, without drawing again and again.
         all_keys = self._keys
         assert self._pick is not None

@@ -86,6 +86,7 @@ MARGIN: Final = 0.05
 
 _RESAMPLES: Final = 4000
 _PASSES: Final = 100
+_MOST: Final = 700.0  # of the logarithms of floats
 # Of medians of a few numbers: more rounds than this have a bootstrap that differs from the range.
 _RANGE_ONLY: Final = 5
 # With fewer rounds, a chance agreement can look like a figure that is known well.
@@ -193,7 +194,9 @@ class Comparisons:
         mean = statistics.fmean(differences)
         reach = self._factor * error
         return Estimate(
-            math.exp(median), _exp(min(mean - reach, median)), _exp(max(mean + reach, median))
+            math.exp(median),
+            math.exp(min(mean - reach, median)),
+            math.exp(min(max(mean + reach, median), _MOST)),
         )
 
     def same(self, a: str, b: str) -> bool:
@@ -272,10 +275,6 @@ def left_over(logarithms: Mapping[str, Mapping[int, float]]) -> tuple[dict[str, 
 def root_mean_square(left: Iterable[Iterable[float]], freedom: float) -> float:
     """Return the noise that is left over, with its degrees of freedom."""
     return math.sqrt(math.fsum(x * x for found in left for x in found) / freedom)
-
-
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf
 
 
 @lru_cache(maxsize=1024)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -142,12 +143,11 @@ def warnings_of(run: Run) -> Iterator[str]:
 
 def _late(variant: Variant) -> str | None:
     """Return what a variant reached of the asked rate, in the rounds in which it fell behind."""
-    rounds = usable(variant)
-    found = estimate([m.rate for m in rounds if not figures.reached(m)])
-    if found is None:
+    late = [m.rate for m in usable(variant) if not figures.reached(m)]
+    if not late:
         return None
-    behind = sum(not figures.reached(m) for m in rounds)
-    return f"{variant.name} ({number(found.median)} in {behind} of {count(len(rounds), 'round')})"
+    rounds = count(len(usable(variant)), "round")
+    return f"{variant.name} ({number(statistics.median(late))} in {len(late)} of {rounds})"
 
 
 def columns_of(run: Run) -> list[Column]:

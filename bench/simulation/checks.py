@@ -220,7 +220,8 @@ def _all_accepted(history: History) -> Verdict:
 
 
 def _after_crashes(plan: Plan, history: History) -> Verdict:
-    publishing = _publishing(plan, history)
+    began = [event.at for event in history.named("publishing")]
+    published = min(began, default=history.begun) + plan.seconds
     killed = {fault.source: fault for fault in history.faults if fault.kind == "kill"}
     gaps: list[float] = []
     for owners in history.owners.values():
@@ -230,7 +231,7 @@ def _after_crashes(plan: Plan, history: History) -> Verdict:
             crash = killed[owned.source].begun
             if after is not None:
                 gaps.append(after.begun - crash)
-            elif crash + 2 * plan.session_timeout < publishing:
+            elif crash + 2 * plan.session_timeout < published:
                 gaps.append(math.inf)
     limit = plan.session_timeout + _AFTER_SESSION
     promise = f"after a crash, half of its topics have an owner within {limit:g} s"
@@ -288,12 +289,6 @@ def _steady(plan: Plan, history: History) -> Verdict:
         f"{background / seconds:.1f} a second and hub"
     )
     return _verdict(promise, found, [found] if asked else [])
-
-
-def _publishing(plan: Plan, history: History) -> float:
-    """Return the end of the publishing."""
-    begun = [event.at for event in history.named("publishing")]
-    return min(begun, default=history.begun) + plan.seconds
 
 
 def _samples(history: History) -> Iterator[tuple[Event, Event]]:

@@ -18,7 +18,7 @@ _HEADS: Final = (
     *("target", "goal", "verdict"),
 )
 _TEXTS: Final = frozenset({"what", "verdict"})
-_RATES: Final = frozenset({"rate", "made", "making", "bound", "blocks", "numbers"})
+_RATES: Final = frozenset({"rate", "made"})
 _NUMBERS: Final = frozenset({"cost"})
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from array import array
 from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -193,62 +192,19 @@ def _counters(store: MetadataStore, root: str) -> list[str]:
 
 # Counters:
 
-# The numbers of a block, as a counter has it by default.
-_BLOCK: Final = 1000
-_PROCESSES: Final = 4
-
 
 @variant("numbers", grows=False)
 def numbers(there: Target, count: int) -> Figures:
-    """Measure ``next`` of a counter whose block has enough numbers.
-
-    ``blocks`` is the rate with blocks of the default size.
-    """
-    rates = []
+    """Measure ``next`` of a counter whose block has enough numbers."""
     with there.open() as store:
-        for block in (_BLOCK, count + 1):
-            counter = Counter(store, f"{there.root}/{block}", block=block)
-            counter.next()
-            with stopwatch(there) as watch:
-                taken = _take(counter, count)
-            check_count(len(taken), count)
-            _check_growing(taken, "a counter's numbers do not grow")
-            rates.append(watch.figures(count)["rate"])
-    return {**watch.figures(count), "blocks": rates[0]}
-
-
-@variant("numbers of processes", least=1_000, fixed=True)
-def numbers_of_processes(there: Target, count: int) -> Figures:
-    """Measure ``count`` blocks of numbers that four processes take at once, and compare all.
-
-    ``numbers`` is the rate of the numbers.
-    """
-    each = -(-count * _BLOCK // _PROCESSES)
-    arguments = there.url.text, f"{there.root}/counter", each
-    with ExitStack() as stack:
-        processes = [stack.enter_context(child(_take_all, *arguments)) for _ in range(_PROCESSES)]
-        begun = time.perf_counter()
-        for process in processes:
-            process.begin()
-        found = [process.receive() for process in processes]
-        seconds = time.perf_counter() - begun
-    check_numbers(found, each)
-    return {"rate": count / seconds, "numbers": each * _PROCESSES / seconds}
-
-
-def check_numbers(found: Sequence[Sequence[int]], each: int) -> None:
-    """Check the numbers of several processes: each has all of its own, growing, and all differ."""
-    for numbers in found:
-        check_count(len(numbers), each)
-        _check_growing(numbers, "the numbers that one process has taken do not grow")
-    for number, following in itertools.pairwise(sorted(itertools.chain(*found))):
-        if number == following:
-            raise WrongAnswerError(f"the number {number} was handed out twice")
-
-
-def _take(counter: Counter, count: int) -> list[int]:
-    take = counter.next
-    return [take() for _ in range(count)]
+        counter = Counter(store, f"{there.root}/counter", block=count + 1)
+        take = counter.next
+        take()
+        with stopwatch(there) as watch:
+            taken = [take() for _ in range(count)]
+    check_count(len(taken), count)
+    _check_growing(taken, "a counter's numbers do not grow")
+    return watch.figures(count)
 
 
 # Elections:
@@ -297,15 +253,6 @@ def _seconds(there: Target, paths: list[str]) -> list[float]:
 
 
 # In another process:
-
-
-def _take_all(parent: Connection, url: str, path: str, count: int) -> None:
-    """Take numbers, and send them."""
-    with open_store(url) as store:
-        counter = Counter(store, path, block=_BLOCK)
-        parent.send("ready")
-        parent.recv()
-        parent.send(array("q", _take(counter, count)))
 
 
 def _lead(parent: Connection, url: str, paths: list[str]) -> None:

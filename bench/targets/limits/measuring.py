@@ -64,7 +64,7 @@ def quick(rounds: int) -> Extent:
 
 def rows_of(store: str, names: Sequence[str] | None = None) -> list[Row]:
     """Return the rows of a kind of store, or only those with the given names."""
-    return [row for row in ROWS if row.fits(store) and (names is None or row.name in names)]
+    return [row for row in ROWS if store in row.goals and (names is None or row.name in names)]
 
 
 def needed(store: str, rows: Sequence[Row]) -> list[Variant]:

@@ -45,4 +45,4 @@ def quick(rounds: int) -> Extent:
 
 def rows_of(store: str, parts: Sequence[str]) -> list[Row]:
     """Return the rows of a kind of store in these parts."""
-    return [row for row in _ROWS if row.fits(store) and row.part in parts]
+    return [row for row in _ROWS if store in row.goals and row.part in parts]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from targets.limits import coordination
-from targets.limits.coordination import check_numbers
 from targets.limits.measuring import STORES, needed, rows_of
 from targets.limits.raw import ceiling
 from targets.limits.variants import VARIANTS
@@ -228,15 +227,7 @@ def _missed(cache: MetadataCache[bytes], path: str, get: Callable[..., bytes]) -
 def test_numbers_that_come_twice_end_the_run(
     place: Callable[..., Target], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process's numbers must grow, and those of several processes must all differ."""
-    mine, more, others = [0, 1, 2], [20, 21, 22], [*range(5, 11)]
-    check_numbers([mine + more, others], 6)
-    with pytest.raises(WrongAnswerError, match="the number 10 was handed out twice"):
-        check_numbers([[*mine, 10, 11, 12], others], 6)
-    with pytest.raises(WrongAnswerError, match="do not grow"):
-        check_numbers([more + mine, others], 6)
-    with pytest.raises(WrongAnswerError, match="5 answers to 6 operations"):
-        check_numbers([mine + more[:-1], others], 6)
+    """The numbers must grow."""
     monkeypatch.setattr(Counter, "next", lambda _counter: 7)
     with pytest.raises(WrongAnswerError, match="do not grow"):
         coordination.numbers(place(), 10)
