@@ -26,7 +26,7 @@ from .load.callers import Pace
 from .load.mixes import READY_MADE, Values, load_mix
 from .load.peers import peers_of
 from .load.processes import LocalCrew, opened_crew
-from .options import FROM_1, check_writable, declare, tell, writing
+from .options import FROM_1, check_writable, declare, output_console, tell, writing
 from .results.advice import summary
 from .results.compare import compare, print_comparison
 from .results.report import check_extra as check_plots
@@ -177,7 +177,7 @@ def run(arguments: argparse.Namespace) -> int:
         if len(files) != 2:
             raise InvalidSettingError(f"compare needs two files of results, not {len(files)}")
         found = compare(read_run(files[0]), read_run(files[1]))
-        print_comparison(_console(), found)
+        print_comparison(output_console(_PIPE_WIDTH), found)
         return found.exit_code
     if arguments.target == "report":
         if len(files) != 1:
@@ -235,7 +235,7 @@ def _show(arguments: argparse.Namespace, found: Run, file: Path) -> None:
     elif output == "csv":
         sys.stdout.write(as_csv(found))
     else:
-        print_run(_console(), found)
+        print_run(output_console(_PIPE_WIDTH), found)
     # Files are written last, so that a full disk does not prevent the table.
     with writing(file):
         file.write_text(document)
@@ -255,10 +255,6 @@ def _write_report(found: Run, file: Path) -> None:
         tell(f"no report: {error}")  # With --report, this was found out before the run.
     else:
         tell(f"the report: {file}")
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
 def _sweep(arguments: argparse.Namespace) -> Sweep:

@@ -29,11 +29,6 @@ class Disk:
     file_system: str
     fsync: float
 
-    @property
-    def in_memory(self) -> bool:
-        """Whether the file system is in memory, so that a sync costs nothing."""
-        return self.file_system in {"tmpfs", "ramfs"}
-
 
 def examine(directory: Path) -> Disk:
     """Examine the disk of an existing directory.

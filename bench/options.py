@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from rich.console import Console
+
 from ..ops.errors import InvalidSettingError
 from ..pipeline.arguments import at_least, seconds
 
@@ -54,6 +56,11 @@ def writing(file: Path) -> Iterator[None]:
         raise InvalidSettingError(
             f"{error.filename or file} cannot be written: {error.strerror}"
         ) from error
+
+
+def output_console(width: int) -> Console:
+    """Return the console for results; if they are piped, it has this width."""
+    return Console(width=None if sys.stdout.isatty() else width)
 
 
 def tell(message: str) -> None:

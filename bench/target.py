@@ -116,7 +116,7 @@ def open_target(
         else:
             scratch = stack.enter_context(_scratch(directory, root.lstrip("/")))
             disk = examine(scratch)
-            if disk.in_memory:
+            if disk.file_system in {"tmpfs", "ramfs"}:
                 warn(f"{directory} is in memory ({disk.file_system}): no sync reaches a disk there")
             text, groups = _made(stack, bare, scratch, members or 1)
         size = (members or 1) if name in SERVERS else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
@@ -14,8 +14,6 @@ from .job import Job, perform
 from .parts import Part
 from .processes import LocalCrew, split
 from .spark import spark_session
-
-_LOCAL: Final = "local"
 
 
 class SparkCrew(LocalCrew):
@@ -74,6 +72,6 @@ def spark_crew(master: str, tasks: int, directory: Path) -> Iterator[SparkCrew]:
         tasks: the number of tasks, which all run at the same time.
         directory: the folder for Spark's own files.
     """
-    url = f"local[{tasks}]" if master == _LOCAL else master
+    url = f"local[{tasks}]" if master == "local" else master
     with spark_session(directory, master=url) as spark:
         yield SparkCrew(spark, tasks)

@@ -260,7 +260,9 @@ class _Measurement:
         before, after = self._snapshots[0], self._snapshots[-1]
         counted = [caller.counted for caller in self._callers]
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        known = before.server is not None and after.server is not None
+        server_cpu, server_memory = None, None
+        if before.server is not None and after.server is not None:
+            server_cpu, server_memory = after.server[0] - before.server[0], after.server[1]
         return Part(
             seconds=max(one.seconds for one in counted),
             operations=sum(one.ended for one in counted),
@@ -275,8 +277,8 @@ class _Measurement:
             answers_checked=sum(work.checked for work in self._works),
             paths_read_back=read,
             paths_unsure=sum(work.unsure for work in self._works),
-            server_cpu=after.server[0] - before.server[0] if known else None,
-            server_memory=after.server[1] if known else None,
+            server_cpu=server_cpu,
+            server_memory=server_memory,
             broken=self.broken,
             **flushes_between(before.metrics, after.metrics),
         )

@@ -7,18 +7,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from pyspark.sql import SparkSession
 
 from ...pipeline import register
 from ...pipeline.java import provide_java
 
-_MASTER: Final = "local[2]"
-
 
 @contextmanager
-def spark_session(directory: Path, master: str = _MASTER) -> Iterator[SparkSession]:
+def spark_session(directory: Path, master: str = "local[2]") -> Iterator[SparkSession]:
     """Yield a new session with the data source registered, and stop it afterwards.
 
     Args:

@@ -100,28 +100,19 @@ def conditions_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def load_of(run: Run) -> Iterator[tuple[str, str]]:
     """Yield the load and the schedule as names and texts."""
     load, schedule = run.load, run.schedule
-    mix = load.get("mix") or {}
-    name = mix.get("name") if isinstance(mix, dict) else mix
-    parts = [f"mix {name}" if name else "a mix of its own"]
-    if load.get("rate") is not None:
+    parts = [f"mix {load['mix']['name']}"]
+    if load["rate"] is not None:
         parts.append(f"an open loop of {number(load['rate'])} operations per second")
-    elif load.get("in_flight"):
+    else:
         parts.append(f"a closed loop of {number(load['in_flight'])} operations in flight")
-    for field, noun in (("threads", "thread"), ("tasks", "task"), ("processes", "process")):
-        if (load.get(field) or 0) > 1:
+    for field, noun in (("threads", "thread"), ("processes", "process")):
+        if load[field] > 1:
             parts.append(count(load[field], noun))
-    if load.get("spark"):
+    if load["spark"]:
         parts.append("on Spark executors")
-    if load.get("seed") is not None:
-        parts.append(f"seed {load['seed']}")
-    yield "load", ", ".join(parts)
-    rounds, seconds = figures.finished(run), schedule.get("seconds")
-    yield (
-        "measured",
-        f"{count(rounds, 'interleaved round')}"
-        + (f" of {seconds:g} s for each variant" if seconds else "")
-        + (f", after {schedule['warm_up']:g} s of warm-up" if schedule.get("warm_up") else ""),
-    )
+    yield "load", ", ".join([*parts, f"seed {load['seed']}"])
+    each = f"of {schedule['seconds']:g} s for each variant, after {schedule['warm_up']:g} s"
+    yield "measured", f"{count(figures.finished(run), 'interleaved round')} {each} of warm-up"
 
 
 def warnings_of(run: Run) -> Iterator[str]:

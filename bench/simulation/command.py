@@ -22,7 +22,7 @@ from ...stores.kinds import BUILT_IN
 from ...stores.registry import store_kind
 from ...testing.servers import MEMBERS, SERVERS, ServerStartError
 from ...testing.servers.releases import ServerMissingError
-from ..options import FROM_1, check_writable, declare, tell, writing
+from ..options import FROM_1, check_writable, declare, output_console, tell, writing
 from ..target import open_target
 from .checks import Verdict
 from .picture import page
@@ -114,13 +114,12 @@ def _print(outcome: Outcome, plan: Plan, output: str) -> None:
         shown = {"plan": asdict(plan), "verdicts": [_as_json(one) for one in outcome.verdicts]}
         sys.stdout.write(f"{json.dumps(shown, indent=2 if output == 'json' else None)}\n")
         return
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     table = Table(box=None, pad_edge=False)
     for title in ("promise", "holds", "found"):
         table.add_column(title)
     for verdict in outcome.verdicts:
         table.add_row(*map(Text, verdict.cells()), style="" if verdict.holds else "bold red")
-    console.print(table)
+    output_console(_PIPE_WIDTH).print(table)
 
 
 def _as_json(verdict: Verdict) -> dict[str, Any]:

@@ -112,7 +112,11 @@ async def _serve(
         operation_timeout=2 * plan.session_timeout,
         wrap=wrap,
     ) as store:
-        hub = AsyncTopicHub(store, region, address, logs, _settings(plan))
+        # A short simulation shows effects that otherwise take minutes.
+        settings = HubSettings(
+            ownership=plan.ownership, most_redelivered=100, mark_interval=0.5, shed_interval=2.0
+        )
+        hub = AsyncTopicHub(store, region, address, logs, settings)
 
         async def acquired(claim: Claim) -> None:
             record(
@@ -154,16 +158,6 @@ async def _serve(
             await hub.stop()
             await server.stop()
     record("stopped", hub=address)
-
-
-def _settings(plan: Plan) -> HubSettings:
-    """Return settings that make a short simulation show effects that otherwise take minutes."""
-    return HubSettings(
-        ownership=plan.ownership,
-        most_redelivered=100,
-        mark_interval=0.5,
-        shed_interval=2.0,
-    )
 
 
 def main() -> None:

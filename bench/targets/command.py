@@ -17,7 +17,7 @@ from rich.console import Console
 
 from batchkeeper.bench.conditions import as_document
 from batchkeeper.bench.figures import check_extra
-from batchkeeper.bench.options import FROM_1, declare
+from batchkeeper.bench.options import FROM_1, declare, output_console, tell
 from batchkeeper.bench.rounds import show_live
 from batchkeeper.bench.target import open_target
 from batchkeeper.bench.workload import WrongAnswerError
@@ -32,14 +32,10 @@ from .limits import measuring as limits
 from .report import as_json, print_report
 from .rows import Results
 
-_FINE: Final = 0
 _WRONG: Final = 1
 _FAILED: Final = 2
 
-_FAILURES: Final = (
-    *(JavaMissingError, MetadataStoreError),
-    *(ServerMissingError, ServerStartError),
-)
+_FAILURES: Final = (JavaMissingError, MetadataStoreError, ServerMissingError, ServerStartError)
 
 # Wide enough for the table: piped output must not be wrapped to the width of a screen.
 _PIPE_WIDTH: Final = 300
@@ -57,12 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         missed: bool = arguments.program(arguments)
     except WrongAnswerError as error:
-        _tell(f"a wrong answer: {error}")
+        tell(f"a wrong answer: {error}")
         return _WRONG
     except _FAILURES as error:
-        _tell(str(error))
+        tell(str(error))
         return _FAILED
-    return _WRONG if missed else _FINE
+    return int(missed)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -125,7 +121,7 @@ def _limits(arguments: argparse.Namespace) -> bool:
         else limits.Extent(arguments.rounds or limits.Extent().rounds, arguments.seconds)
     )
     with (
-        open_target(arguments.store, arguments.dir, _tell) as target,
+        open_target(arguments.store, arguments.dir, tell) as target,
         show_live(Console(stderr=True)) as show,
     ):
         conditions = as_document(target)
@@ -151,7 +147,7 @@ def _spark(arguments: argparse.Namespace) -> bool:
     measure = import_module(".spark.measuring", __package__).measure
     with show_live(Console(stderr=True)) as show:
         found = [
-            measure(store, rows, extent, arguments.dir, _tell, show)
+            measure(store, rows, extent, arguments.dir, tell, show)
             for store in arguments.stores or spark.STORES
             if (rows := spark.rows_of(store, parts))
         ]
@@ -174,7 +170,7 @@ def _show(
         sys.stdout.write(json.dumps(made if arguments.program is _spark else made[0], indent=2))
         sys.stdout.write("\n")
         return
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    console = output_console(_PIPE_WIDTH)
     for conditions, results in found:
         measured = f"{extent.rounds} interleaved rounds, {said}"
         print_report(console, conditions, measured, results)
@@ -191,11 +187,7 @@ def _kills(arguments: argparse.Namespace) -> bool:
 
 
 def _memory(arguments: argparse.Namespace) -> bool:
-    with open_target(arguments.target, arguments.dir, _tell) as target:
+    with open_target(arguments.target, arguments.dir, tell) as target:
         text, kept = memory.stream_puts(target, arguments.puts, arguments.limit)
     sys.stdout.write(text)
     return not kept
-
-
-def _tell(message: str) -> None:
-    sys.stderr.write(f"{message}\n")

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import gc
 import time
+from importlib import import_module
 from typing import Final
-
-import psutil
 
 from batchkeeper.bench.target import Target
 from batchkeeper.ops.operations import Put
@@ -26,7 +25,7 @@ _FOLDER: Final = 1000
 
 def resident_bytes() -> int:
     """Return the resident memory of this process in bytes."""
-    return psutil.Process().memory_info().rss
+    return int(import_module("psutil").Process().memory_info().rss)
 
 
 def stream_puts(target: Target, puts: int, limit: int) -> tuple[str, bool]:

@@ -19,7 +19,7 @@ from hdrh.histogram import HdrHistogram
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
 from ....ops.errors import InvalidSettingError
 from .. import figures
@@ -141,7 +141,7 @@ def _trade_off(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
         axes.set_yscale("log")
         _plain_ticks(axes.yaxis, 1000)
         axes.set_xlim(left=0)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _short(x)))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_xlabel("operations per second")
         axes.set_ylabel("p99 in ms")
         _legend(figure, points, style_of, narrow)
@@ -432,10 +432,6 @@ def _plain_ticks(axis: Any, factor: float = 1) -> None:
     axis.set_major_locator(LogLocator(subs=steps))
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x * factor:g}"))
     axis.set_minor_locator(NullLocator())
-
-
-def _short(value: float) -> str:
-    return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
 
 
 # What pictures show:

@@ -20,7 +20,7 @@ from batchkeeper.bench.target import open_target
 
 from ..rows import Results, Row
 from . import Extent
-from .rates import READS, WRITES, Work
+from .rates import READS, WRITES, Work, write_parquet
 
 # The rows of the warm-up, in which classes are loaded, workers forked and clients opened.
 _WARM_UP: Final = 20_000
@@ -59,7 +59,7 @@ def measure(
                 conditions = as_document(target)
                 work = Work(spark, target, Path(scratch) / "work", counts)
                 for name in ("load", "plain"):
-                    work.prepare(name)
+                    write_parquet(work.rows(name), work.there(name).root, counts[name])
                 if size is warm_up:
                     rounds.show("warming up")
                     for name in (*writes, *reads):

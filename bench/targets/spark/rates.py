@@ -114,10 +114,6 @@ class Work:
     scratch: Path
     counts: Mapping[str, int]
 
-    def prepare(self, name: str) -> None:
-        """Write the rows that a variant loads."""
-        write_parquet(self.rows(name), self.there(name).root, self.counts[name])
-
     def there(self, name: str) -> Target:
         """Return the place into which a variant writes."""
         return replace(self.target, root=f"{self.target.root}/{name}")
