@@ -34,10 +34,8 @@ def declare(group: argparse._ActionsContainer) -> Callable[..., None]:
         **more: Any,
     ) -> None:
         if default is not None:
-            unit = "s" if kind is seconds else ""
-            about += (
-                f" (default: {f'{default:g}' if isinstance(default, float) else default}{unit})"
-            )
+            shown = f"{default:g}" if isinstance(default, float) else default
+            about += f" (default: {shown}{'s' if kind is seconds else ''})"
         group.add_argument(name, type=kind, metavar=value, default=default, help=about, **more)
 
     return option

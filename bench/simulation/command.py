@@ -103,7 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
     except (ServerMissingError, ServerStartError) as error:
         tell(str(error))
         return NO_CONNECTION
-    file.write_text(page(f"Hubs on {target.kind.title}", plan, outcome.history, outcome.verdicts))
+    with writing(file):
+        title = f"Hubs on {target.kind.title}"
+        file.write_text(page(title, plan, outcome.history, outcome.verdicts))
     _print(outcome, plan, getattr(arguments, "output", "table"))
     tell(f"the picture: {file}; the records: {directory / 'events'}")
     return OK if outcome.holds else REFUSED
