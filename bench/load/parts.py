@@ -19,7 +19,6 @@ _T = TypeVar("_T")
 #: The percentiles that results name.
 _PERCENTILES: Final = tuple(float(name[1:]) for name in PERCENTILES if name != "max")
 
-
 #: What is added up of several processes, under the same names.
 _COUNTS_OF_PARTS: Final = (
     *("operations", "not_started", "conflicts", "answers_checked", "paths_read_back"),
