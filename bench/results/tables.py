@@ -47,7 +47,8 @@ def print_run(console: Console, run: Run) -> None:
 
     def say(*lines: str, style: str = "", indent: int = 0) -> None:
         for line in lines:
-            console.print(Padding(Text(line, style), (0, 0, 0, indent), expand=False))
+            text = Text(line, style)
+            console.print(Padding(text, (0, 0, 0, indent), expand=False) if indent else text)
 
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(min_width=10)
