@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,18 +22,18 @@ from ..testing.servers import MEMBERS, ServerStartError
 from ..testing.servers.releases import ServerMissingError
 from .conditions import as_document
 from .figures import check_extra
-from .live import show_live
-from .load.job import Pace
-from .load.mixes import READY_MADE, load_mix
+from .load.callers import Pace
+from .load.mixes import READY_MADE, Values, load_mix
 from .load.peers import peers_of
 from .load.processes import LocalCrew, opened_crew
-from .progress import tell
+from .options import FROM_1, check_writable, declare, output_console, tell, writing
 from .results.advice import summary
 from .results.compare import compare, print_comparison
 from .results.report import check_extra as check_plots
 from .results.report import write_report
 from .results.runs import Run, read_run, write_run
 from .results.tables import as_csv, print_run
+from .rounds import show_live
 from .sweep import (
     Sweep,
     batching_variants,
@@ -43,8 +44,6 @@ from .sweep import (
 )
 from .target import BARE_TARGETS, open_target
 from .workload import WrongAnswerError
-
-__all__ = ["add_arguments", "run"]
 
 _DEFAULT_TARGET: Final = "rocksdb"
 
@@ -85,7 +84,7 @@ _DEFAULT_GRID: Final[Mapping[str, Sequence[Any]]] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    pace = Pace()
+    pace, sizes, mixes = Pace(), ", ".join(map(str, MEMBERS)), ", ".join(READY_MADE)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = _DESCRIPTION
     parser.add_argument(
@@ -97,160 +96,66 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{', '.join(BARE_TARGETS)}, for a store in this process or on a throw-away server "
         f"(default: {_DEFAULT_TARGET}); or compare, or report",
     )
-    parser.add_argument(
-        "files",
-        nargs="*",
-        metavar="FILE",
-        type=Path,
-        help="results, for compare (two files) and report (one)",
-    )
-    parser.add_argument(
-        "--members",
-        type=count,
-        metavar="N",
-        help=f"members of the throw-away server: {', '.join(map(str, MEMBERS))} (default: 1)",
-    )
+    files = "results, for compare (two files) and report (one)"
+    parser.add_argument("files", nargs="*", metavar="FILE", type=Path, help=files)
+    add = declare(parser)
+    add("--members", count, "N", None, f"members of the throw-away server: {sizes} (default: 1)")
+
     load = parser.add_argument_group("load")
-    load.add_argument(
-        "--mix",
-        default=READY_MADE[0],
-        metavar="MIX",
-        help=f"{', '.join(READY_MADE)}, or a TOML file (default: %(default)s)",
-    )
-    load.add_argument(
-        "--keys",
-        type=count,
-        metavar="N",
-        help="keys that exist at the beginning (default: the mix's)",
-    )
-    load.add_argument(
-        "--value-bytes", type=size, metavar="SIZE", help="size of each value (default: the mix's)"
-    )
-    load.add_argument(
-        "--in-flight",
-        type=at_least(1, int),
-        metavar="N",
-        help=f"operations under way (default: {pace.in_flight})",
-    )
-    load.add_argument(
+    add = declare(load)
+    add("--mix", str, "MIX", READY_MADE[0], f"{mixes}, or a TOML file")
+    add("--keys", count, "N", None, "keys that exist at the beginning (default: the mix's)")
+    add("--value-bytes", size, "SIZE", None, "size of each value (default: the mix's)")
+    add("--in-flight", FROM_1, "N", None, f"operations under way (default: {pace.in_flight})")
+    add(
         "--rate",
-        type=at_least(0.001, float),
-        metavar="R",
-        help="start R operations per second, whatever the store does, instead of keeping a number "
-        "under way; latencies count from the moment at which an operation was due",
+        at_least(0.001, float),
+        "R",
+        None,
+        "start R operations per second, whatever the store does, instead of keeping a number under "
+        "way; latencies count from the moment at which an operation was due",
     )
-    load.add_argument(
-        "--threads",
-        type=at_least(1, int),
-        metavar="N",
-        help=f"threads that submit (default: {pace.threads})",
-    )
-    load.add_argument(
-        "--tasks",
-        type=at_least(1, int),
-        metavar="N",
-        help="asyncio tasks that submit instead, each with one operation under way",
-    )
-    load.add_argument(
-        "--processes",
-        type=at_least(1, int),
-        default=1,
-        metavar="N",
-        help="processes that share the load, each with a client of its own (default: %(default)s)",
-    )
-    load.add_argument(
-        "--spark",
-        nargs="?",
-        const="local",
-        metavar="MASTER",
-        help="let Spark's executors be the processes; MASTER is a cluster's URL (default: local)",
-    )
-    load.add_argument(
-        "--peers",
-        action="store_true",
-        help="measure other clients of the store in the same rounds: etcd3, kazoo, rocksdict",
-    )
-    load.add_argument(
-        "--seed",
-        type=count,
-        default=1,
-        metavar="N",
-        help="seed of all choices (default: %(default)s)",
-    )
+    add("--threads", FROM_1, "N", None, f"threads that submit (default: {pace.threads})")
+    add("--tasks", FROM_1, "N", None, "asyncio tasks that submit instead, one operation each")
+    add("--processes", FROM_1, "N", 1, "processes that share the load, with a client each")
+    about = "let Spark's executors be the processes; MASTER is a cluster's URL (default: local)"
+    add("--spark", str, "MASTER", None, about, nargs="?", const="local")
+    about = "measure other clients of the store in the same rounds: etcd3, kazoo, rocksdict"
+    load.add_argument("--peers", action="store_true", help=about)
+    add("--seed", count, "N", 1, "seed of all choices")
+
     batch = parser.add_argument_group(
         "batch settings",
         "Each takes a value, a list (1,16,64) or a range (16..1024 doubles). All\n"
         "combinations are measured, beside single execution and the default. Without\n"
         "any: max_ops 16,128 with max_delay 1ms,5ms.",
     )
-    for field, (_, metavar, about) in _FIELDS.items():
-        batch.add_argument(
-            f"--{field.replace('_', '-')}",
-            dest=f"grid_{field}",
-            type=items(_FIELDS[field][0]),
-            metavar=f"{metavar},...",
-            help=f"{about} (default: {_default(field)})",
-        )
+    add = declare(batch)
+    for field, (kind, value, what) in _FIELDS.items():
+        name, about = f"--{field.replace('_', '-')}", f"{what} (default: {_default(field)})"
+        add(name, items(kind), f"{value},...", None, about, dest=f"grid_{field}")
+
     length = parser.add_argument_group("length")
-    length.add_argument(
-        "--rounds",
-        type=at_least(1, int),
-        default=5,
-        metavar="N",
-        help="rounds; each measures every setting once, in another order (default: %(default)s)",
-    )
-    length.add_argument(
-        "--seconds",
-        type=seconds,
-        default=pace.seconds,
-        metavar="TIME",
-        help="length of each measurement (default: %(default)ss)",
-    )
-    length.add_argument(
-        "--warm-up",
-        type=seconds,
-        default=pace.warm_up,
-        metavar="TIME",
-        help="uncounted time before each measurement (default: %(default)ss)",
-    )
-    length.add_argument(
-        "--until-stable",
-        nargs="?",
-        const=0.05,
-        type=at_least(0.005, float),
-        metavar="SHARE",
-        help="measure more rounds until the figures are known within this share (default: 0.05)",
-    )
-    length.add_argument(
-        "--successive-halving",
-        action="store_true",
-        help="drop the worse half of many settings after a few rounds, again and again",
-    )
-    length.add_argument(
-        "--p99-budget",
-        type=seconds,
-        metavar="TIME",
-        help="advise a setting that keeps the p99 below this, at --rate",
-    )
+    add = declare(length)
+    add("--rounds", FROM_1, "N", 5, "rounds; each measures every setting once, in another order")
+    add("--seconds", seconds, "TIME", pace.seconds, "length of each measurement")
+    add("--warm-up", seconds, "TIME", pace.warm_up, "uncounted time before each measurement")
+    about = "measure more rounds until the figures are known within this share (default: 0.05)"
+    add("--until-stable", at_least(0.005, float), "SHARE", None, about, nargs="?", const=0.05)
+    about = "drop the worse half of many settings after a few rounds, again and again"
+    length.add_argument("--successive-halving", action="store_true", help=about)
+    about = "advise a setting that keeps the p99 below this, at --rate"
+    add("--p99-budget", seconds, "TIME", None, about)
+
     result = parser.add_argument_group("results")
-    result.add_argument(
-        "--dir",
-        type=Path,
-        default=Path(".scratch"),
-        help="folder for the results, and for the data of stores and servers that the bench makes "
-        "(default: %(default)s)",
-    )
+    add = declare(result)
+    about = "folder for the results, and for the data of stores and servers that the bench makes"
+    add("--dir", Path, "DIR", Path(".scratch"), about)
     add_output(result, others=("csv",))
-    result.add_argument(
-        "--json", type=Path, metavar="FILE", help="file for the results (default: a new one in DIR)"
-    )
-    result.add_argument("--csv", type=Path, metavar="FILE", help="write them as CSV, too")
-    result.add_argument(
-        "--report",
-        type=Path,
-        metavar="FILE",
-        help="file for the report, an HTML page (default: beside the results)",
-    )
+    add("--json", Path, "FILE", None, "file for the results (default: a new one in DIR)")
+    add("--csv", Path, "FILE", None, "write them as CSV, too")
+    about = "file for the report, an HTML page (default: beside the results)"
+    add("--report", Path, "FILE", None, about)
     result.add_argument("--no-report", action="store_true", help="write no report")
 
 
@@ -266,47 +171,35 @@ def run(arguments: argparse.Namespace) -> int:
         MetadataStoreError: a setting or the URL is bad, the extra ``bench`` is missing, or the
             store failed. The classes have the same exit codes as in the other commands.
     """
+    check_extra()
+    files: Sequence[Path] = arguments.files
     if arguments.target == "compare":
-        return _compare(arguments.files)
+        if len(files) != 2:
+            raise InvalidSettingError(f"compare needs two files of results, not {len(files)}")
+        found = compare(read_run(files[0]), read_run(files[1]))
+        print_comparison(output_console(_PIPE_WIDTH), found)
+        return found.exit_code
     if arguments.target == "report":
-        return _report(arguments)
-    if arguments.files:
+        if len(files) != 1:
+            raise InvalidSettingError(f"report needs one file of results, not {len(files)}")
+        check_plots()
+        _write_report(read_run(files[0]), arguments.report or files[0].with_suffix(".html"))
+        return OK
+    if files:
         raise InvalidSettingError(
-            f"what is {str(arguments.files[0])!r}? Files are only for compare and report"
+            f"what is {str(files[0])!r}? Files are only for compare and report"
         )
     try:
         return _measure(arguments)
     except WrongAnswerError as error:
-        return _fail(REFUSED, f"the store lost or changed an acknowledged write: {error}")
+        tell(f"the store lost or changed an acknowledged write: {error}")
+        return REFUSED
     except (ServerMissingError, ServerStartError) as error:
-        return _fail(NO_CONNECTION, str(error))
-
-
-def _fail(code: int, message: str) -> int:
-    tell(message)
-    return code
-
-
-def _compare(files: Sequence[Path]) -> int:
-    if len(files) != 2:
-        raise InvalidSettingError(f"compare needs two files of results, not {len(files)}")
-    found = compare(read_run(files[0]), read_run(files[1]))
-    print_comparison(_console(), found)
-    return found.exit_code
-
-
-def _report(arguments: argparse.Namespace) -> int:
-    if len(arguments.files) != 1:
-        raise InvalidSettingError(f"report needs one file of results, not {len(arguments.files)}")
-    source: Path = arguments.files[0]
-    file = arguments.report or source.with_suffix(".html")
-    check_plots()
-    _write_report(read_run(source), file)
-    return OK
+        tell(str(error))
+        return NO_CONNECTION
 
 
 def _measure(arguments: argparse.Namespace) -> int:
-    check_extra()
     if arguments.report and not arguments.no_report:
         check_plots()
     sweep = _sweep(arguments)
@@ -314,78 +207,62 @@ def _measure(arguments: argparse.Namespace) -> int:
     file = _json_file(arguments, name)
     timeout = getattr(arguments, "connect_timeout", 10.0)
     with open_target(name, arguments.dir, tell, timeout, arguments.members) as target:
-        check_processes(target, sweep.processes, spark=arguments.spark is not None)
+        check_processes(target, sweep)
         if arguments.peers:
             peers = peer_variants(peers_of(target.kind.scheme))
-            sweep = dataclasses.replace(sweep, variants=[*sweep.variants, *peers])
+            sweep = replace(sweep, variants=[*sweep.variants, *peers])
         conditions = as_document(target)
         for warning in conditions["warnings"]:
             tell(warning)
-        with _crew(arguments, sweep) as crew, show_live(Console(stderr=True)) as live:
+        with _crew(arguments, sweep) as crew, show_live(Console(stderr=True)) as show:
             found = measure(
-                target,
-                sweep,
-                crew,
-                live,
-                command=_command_line(),
-                conditions=conditions,
-                spark=arguments.spark is not None,
+                target, sweep, crew, show, command=_command_line(), conditions=conditions
             )
     _show(arguments, found, file)
     if found.broken is not None:
-        return _fail(NO_CONNECTION, f"the run ended early: {found.broken}")
+        tell(f"the run ended early: {found.broken}")
+        return NO_CONNECTION
     return OK
 
 
 def _show(arguments: argparse.Namespace, found: Run, file: Path) -> None:
-    document = write_run(found, summary(found))
+    document = f"{write_run(found, summary(found))}\n"
     output = getattr(arguments, "output", "table")
     if output == "json":
-        sys.stdout.write(f"{document}\n")
+        sys.stdout.write(document)
     elif output == "jsonl":
-        sys.stdout.write(f"{write_run(found, summary(found), indent=None)}\n")
+        sys.stdout.write(f"{json.dumps(json.loads(document))}\n")
     elif output == "csv":
         sys.stdout.write(as_csv(found))
     else:
-        print_run(_console(), found)
+        print_run(output_console(_PIPE_WIDTH), found)
     # Files are written last, so that a full disk does not prevent the table.
-    _write(file, f"{document}\n")
+    with writing(file):
+        file.write_text(document)
     tell(f"the results: {file}")
     if arguments.csv:
-        _write(arguments.csv, as_csv(found))
+        with writing(arguments.csv):
+            arguments.csv.write_text(as_csv(found))
     if not arguments.no_report:
         _write_report(found, arguments.report or file.with_suffix(".html"))
 
 
 def _write_report(found: Run, file: Path) -> None:
     try:
-        write_report(found, file)
+        with writing(file):
+            write_report(found, file)
     except UnsupportedError as error:
         tell(f"no report: {error}")  # With --report, this was found out before the run.
-    except OSError as error:
-        raise InvalidSettingError(f"{file} cannot be written: {error.strerror}") from error
     else:
         tell(f"the report: {file}")
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text)
-    except OSError as error:
-        raise InvalidSettingError(f"{file} cannot be written: {error.strerror}") from error
 
 
 def _sweep(arguments: argparse.Namespace) -> Sweep:
     mix = load_mix(arguments.mix)
     if arguments.keys is not None:
-        mix = dataclasses.replace(mix, keys=dataclasses.replace(mix.keys, count=arguments.keys))
+        mix = replace(mix, keys=replace(mix.keys, count=arguments.keys))
     if arguments.value_bytes is not None:
-        values = dataclasses.replace(mix.values, bytes=arguments.value_bytes, file=None, records=())
-        mix = dataclasses.replace(mix, values=values)
+        mix = replace(mix, values=Values(bytes=arguments.value_bytes))
     if arguments.tasks and (arguments.threads or arguments.in_flight):
         raise InvalidSettingError(
             "--tasks stands for itself: each task has one operation under way; "
@@ -396,37 +273,29 @@ def _sweep(arguments: argparse.Namespace) -> Sweep:
             "--p99-budget needs --rate: with a number of operations under way, the latency is that "
             "of a queue of this length, and says nothing about your service"
         )
+    spark = arguments.spark is not None
+    processes = 2 if spark and arguments.processes == 1 else arguments.processes
     default = Pace()
+    threads = arguments.threads or default.threads
     in_flight = arguments.tasks or arguments.in_flight or default.in_flight
-    processes = arguments.processes
-    if processes == 1 and arguments.spark is not None:
-        processes = 2
-    if in_flight < (arguments.threads or 1) * processes:
+    if in_flight < threads * processes:
         raise InvalidSettingError(
             f"--in-flight {in_flight} is less than one operation for each thread of each process"
         )
-    grid = {
-        field: values
-        for field in _FIELDS
-        if (values := getattr(arguments, f"grid_{field}")) is not None
-    }
+    grid = {field: getattr(arguments, f"grid_{field}") for field in _FIELDS}
+    grid = {field: values for field, values in grid.items() if values is not None}
+    tasks = arguments.tasks is not None
     return Sweep(
         mix=mix,
         variants=batching_variants(grid or _DEFAULT_GRID),
-        pace=Pace(
-            in_flight=in_flight,
-            threads=arguments.threads or default.threads,
-            tasks=arguments.tasks is not None,
-            rate=arguments.rate,
-            seconds=arguments.seconds,
-            warm_up=arguments.warm_up,
-        ),
+        pace=Pace(in_flight, threads, tasks, arguments.rate, arguments.seconds, arguments.warm_up),
         seed=arguments.seed,
         rounds=arguments.rounds,
         until_stable=arguments.until_stable,
         successive_halving=arguments.successive_halving,
         p99_budget=arguments.p99_budget,
         processes=processes,
+        spark=spark,
     )
 
 
@@ -435,17 +304,13 @@ def _command_line() -> list[str]:
     return sys.argv[sys.argv.index("bench") + 1 :] if "bench" in sys.argv else []
 
 
-@contextmanager
-def _crew(arguments: argparse.Namespace, sweep: Sweep) -> Iterator[LocalCrew]:
-    if arguments.spark is None:
-        with opened_crew(sweep.processes) as crew:
-            yield crew
-        return
+def _crew(arguments: argparse.Namespace, sweep: Sweep) -> AbstractContextManager[LocalCrew]:
+    if not sweep.spark:
+        return opened_crew(sweep.processes)
     # Loaded on demand: Spark is an extra of its own.
     from .load.executors import spark_crew  # noqa: PLC0415
 
-    with spark_crew(arguments.spark, sweep.processes, arguments.dir) as crew:
-        yield crew
+    return spark_crew(arguments.spark, sweep.processes, arguments.dir)
 
 
 def _target_name(arguments: argparse.Namespace) -> str:
@@ -453,8 +318,7 @@ def _target_name(arguments: argparse.Namespace) -> str:
     store: str | None = getattr(arguments, "store", None)
     if named is not None and store is not None and named != store:
         raise InvalidSettingError(f"two stores given: {named!r}, and --store {store!r}")
-    given = store if named is None else named
-    return _DEFAULT_TARGET if given is None else given
+    return named or store or _DEFAULT_TARGET
 
 
 def _json_file(arguments: argparse.Namespace, name: str) -> Path:
@@ -462,11 +326,8 @@ def _json_file(arguments: argparse.Namespace, name: str) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     bare = name if name in BARE_TARGETS else "url"
     file: Path = arguments.json or arguments.dir / f"bench-{bare}-{stamp}.json"
-    try:
-        if arguments.json is None:
+    if arguments.json is None:
+        with writing(file.parent):
             file.parent.mkdir(parents=True, exist_ok=True)
-        if file.is_dir() or not file.parent.is_dir():
-            raise InvalidSettingError(f"not a file that can be written: {file}")
-    except OSError as error:
-        raise InvalidSettingError(f"{file.parent} cannot be used: {error.strerror}") from error
+    check_writable(file)
     return file

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import statistics
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Final
-
-__all__ = ["Disk", "examine"]
 
 _WRITES: Final = 25
 _BYTES: Final = 512
@@ -30,11 +28,6 @@ class Disk:
     directory: Path
     file_system: str
     fsync: float
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether the file system is in memory, so that a sync costs nothing."""
-        return self.file_system in {"tmpfs", "ramfs"}
 
 
 def examine(directory: Path) -> Disk:
@@ -63,17 +56,10 @@ def _fsync(directory: Path) -> float:
 
 def _file_system(directory: Path) -> str:
     try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return _UNKNOWN  # The system is not Linux.
-    above = {directory.resolve(), *directory.resolve().parents}
-    found, depth = _UNKNOWN, 0
-    for line in lines:
-        # proc(5): id, parent, device, root, mount point, options..., "-", type, ...
-        before, _, after = line.partition(" - ")
-        escaped = before.split()[4]
-        mounted_at = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), escaped))
-        # A later mount at the same place hides the earlier one.
-        if mounted_at in above and len(mounted_at.parts) >= depth:
-            found, depth = after.split()[0], len(mounted_at.parts)
-    return found
+        partitions = import_module("psutil").disk_partitions(all=True)
+    except ImportError:
+        return _UNKNOWN
+    # A later mount at the same place hides the earlier one.
+    mounted = {partition.mountpoint: partition.fstype for partition in partitions}
+    above = map(str, (directory.resolve(), *directory.resolve().parents))
+    return next((mounted[place] for place in above if place in mounted), _UNKNOWN)

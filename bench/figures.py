@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, Final
 
 from ..ops.errors import UnsupportedError
-
-__all__ = [
-    "PERCENTILES",
-    "check_extra",
-    "histogram",
-    "histogram_class",
-    "percentiles",
-    "scipy_stats",
-]
 
 PERCENTILES: Final = (50.0, 95.0, 99.0)
 
@@ -25,50 +17,28 @@ _DIGITS: Final = 3
 
 
 def check_extra() -> None:
-    """Check that the extra ``bench`` is installed. Benchmarks call it before they measure.
+    """Check that the extra ``bench`` is installed. Benchmarks call it before they begin.
 
     Raises:
         UnsupportedError: a package of the extra is missing. The message says how to install it.
     """
-    histogram_class()
-    scipy_stats()
-    try:
-        import psutil
-    except ImportError as error:
-        raise _missing("psutil", error) from error
-    del psutil
-
-
-def _missing(package: str, error: ImportError) -> UnsupportedError:
-    return UnsupportedError(
-        f"the package {package!r} cannot be imported ({error}): pip install 'batchkeeper[bench]'"
-    )
+    for module in ("hdrh.histogram", "psutil", "scipy"):
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise UnsupportedError(
+                f"a benchmark needs the extra 'bench' ({error}): pip install 'batchkeeper[bench]'"
+            ) from error
 
 
 def histogram_class() -> Any:
-    """Return the class of HdrHistogram.
-
-    Raises:
-        UnsupportedError: its package is missing.
-    """
-    try:
-        from hdrh.histogram import HdrHistogram
-    except ImportError as error:
-        raise _missing("hdrhistogram", error) from error
-    return HdrHistogram
+    """Return the class of HdrHistogram."""
+    return import_module("hdrh.histogram").HdrHistogram
 
 
 def scipy_stats() -> Any:
-    """Return the module ``scipy.stats``, whose import takes longer than most commands.
-
-    Raises:
-        UnsupportedError: its package is missing.
-    """
-    try:
-        from scipy import stats
-    except ImportError as error:
-        raise _missing("scipy", error) from error
-    return stats
+    """Return the module ``scipy.stats``, whose import takes longer than most commands."""
+    return import_module("scipy.stats")
 
 
 def histogram(*times: Sequence[int]) -> Any:

@@ -5,39 +5,30 @@ Each round measures all variants, in an order of its own, and variants are compa
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import product
 from typing import Any, Final
 
 from ..batching import BatchingConfig
 from ..ops.errors import InvalidSettingError, MetadataStoreError
-from .live import Live
-from .load.job import Job, Pace
+from .conditions import server_pids
+from .load.callers import Pace
+from .load.job import Job
 from .load.mixes import Mix
 from .load.parts import merged
 from .load.peers import PEERS, Peer
 from .load.processes import LocalCrew
-from .machine import server_pids
 from .results.runs import Measured, Run, Variant
 from .results.statistics import stable, survivors
-from .rounds import Rounds
+from .rounds import Rounds, Show
 from .target import Target
-
-__all__ = [
-    "Sweep",
-    "batching_variants",
-    "check_processes",
-    "measure",
-    "peer_variants",
-    "written",
-]
 
 #: Rounds of ``--until-stable``.
 MOST_ROUNDS: Final = 40
+_SCHEDULE: Final = ("rounds", "until_stable", "successive_halving", "p99_budget")
 _FEWEST_ROUNDS: Final = 5
 #: Rounds of each stage of ``--successive-halving``; the last stage has as many as were asked for.
 _STAGE: Final = 3
@@ -58,7 +49,8 @@ class Sweep:
             share; ``None`` for exactly ``rounds``.
         successive_halving: drop the worse half of the batch settings after every few rounds.
         p99_budget: the most seconds that the advice allows for 99 % of the operations; or ``None``.
-        processes: the number of processes or tasks.
+        processes: the number of processes.
+        spark: whether they are executors of Spark.
     """
 
     mix: Mix
@@ -70,6 +62,7 @@ class Sweep:
     successive_halving: bool = False
     p99_budget: float | None = None
     processes: int = 1
+    spark: bool = False
 
 
 def batching_variants(grid: Mapping[str, Sequence[Any]]) -> list[Variant]:
@@ -83,15 +76,15 @@ def batching_variants(grid: Mapping[str, Sequence[Any]]) -> list[Variant]:
     """
     single, default = BatchingConfig(enabled=False), BatchingConfig()
     variants = [
-        Variant("single", "single", dataclasses.asdict(single), {"enabled": False}),
-        Variant("default", "batching", dataclasses.asdict(default), {}),
+        Variant("single", "single", asdict(single), {"enabled": False}),
+        Variant("default", "batching", asdict(default), {}),
     ]
     for values in product(*grid.values()):
         varied = dict(zip(grid, values, strict=True))
         batching = BatchingConfig(**varied)
         if varied and batching != default:
             name = " ".join(f"{field}={written(field, value)}" for field, value in varied.items())
-            variants.append(Variant(name, "batching", dataclasses.asdict(batching), varied))
+            variants.append(Variant(name, "batching", asdict(batching), varied))
     return variants
 
 
@@ -114,11 +107,10 @@ def measure(
     target: Target,
     sweep: Sweep,
     crew: LocalCrew,
-    live: Live,
+    show: Show,
     *,
     command: Sequence[str],
     conditions: Mapping[str, Any],
-    spark: bool,
 ) -> Run:
     """Measure everything in the sweep.
 
@@ -128,54 +120,43 @@ def measure(
         target: the store.
         sweep: what to measure.
         crew: the processes that do it.
-        live: shows it meanwhile.
+        show: shows it meanwhile.
         command: the arguments of the command, for the results.
         conditions: the conditions, for the results.
-        spark: whether the crew is one of Spark's executors.
 
     Raises:
         WrongAnswerError: the store lost or changed an acknowledged write.
         MetadataStoreError: nothing could be measured, because the store failed at once.
     """
-    pace = sweep.pace
+    pace = asdict(sweep.pace)
     run = Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command,
         conditions=conditions,
         load={
             "mix": sweep.mix.as_table(),
-            "in_flight": pace.in_flight,
-            "threads": pace.threads,
-            "tasks": pace.tasks,
-            "processes": sweep.processes,
-            "spark": spark,
-            "rate": pace.rate,
-            "seed": sweep.seed,
+            **{name: pace[name] for name in ("in_flight", "threads", "tasks", "rate")},
+            **{name: getattr(sweep, name) for name in ("processes", "spark", "seed")},
         },
         schedule={
-            "rounds": sweep.rounds,
-            "seconds": pace.seconds,
-            "warm_up": pace.warm_up,
-            "until_stable": sweep.until_stable,
-            "successive_halving": sweep.successive_halving,
-            "p99_budget": sweep.p99_budget,
+            **{name: pace[name] for name in ("seconds", "warm_up")},
+            **{name: getattr(sweep, name) for name in _SCHEDULE},
         },
         variants=list(sweep.variants),
     )
-    _Measuring(target, sweep, crew, live, run).all_rounds()
+    _Measuring(target, sweep, crew, show, run).all_rounds()
     return run
 
 
 class _Measuring:
-    def __init__(self, target: Target, sweep: Sweep, crew: LocalCrew, live: Live, run: Run) -> None:
+    def __init__(self, target: Target, sweep: Sweep, crew: LocalCrew, show: Show, run: Run) -> None:
         self._target = target
         self._sweep = sweep
         self._crew = crew
-        self._live = live
         self._run = run
         self._server = server_pids(target)
         dice = random.Random(sweep.seed)
-        self._turns = Rounds(live, lambda names, _: dice.sample(names, len(names)))
+        self._turns = Rounds(show, lambda names, _: dice.sample(names, len(names)))
 
     def all_rounds(self) -> None:
         run, sweep = self._run, self._sweep
@@ -220,7 +201,7 @@ class _Measuring:
         pace = sweep.pace
         peer = PEERS[variant.varied["peer"]] if variant.kind == "peer" else None
         if peer is not None:
-            pace = dataclasses.replace(
+            pace = replace(
                 pace,
                 in_flight=peer.in_flight or pace.in_flight,
                 threads=peer.threads,
@@ -237,17 +218,17 @@ class _Measuring:
             seed=sweep.seed + self._turns.number,
             server=self._server,
         )
-        return merged(self._crew.measure(job, self._live.tick), self._turns.number, pace.rate)
+        return merged(self._crew.measure(job), self._turns.number, pace.rate)
 
 
-def check_processes(target: Target, processes: int, *, spark: bool) -> None:
+def check_processes(target: Target, sweep: Sweep) -> None:
     """Check that several processes can share a store.
 
     Raises:
         InvalidSettingError: they cannot.
     """
     kind = target.kind
-    if (processes > 1 or spark) and (kind.in_process or kind.local_directory):
+    if (sweep.processes > 1 or sweep.spark) and (kind.in_process or kind.local_directory):
         raise InvalidSettingError(
             f"several processes cannot share {kind.title} ({target.name}); "
             f"leave out --processes and --spark, or name an etcd or a ZooKeeper"

@@ -20,8 +20,6 @@ from ..stores.urls import StoreURL
 from ..testing.servers import SERVERS, check_members
 from .disk import Disk, examine
 
-__all__ = ["BARE_TARGETS", "Target", "open_target"]
-
 #: The names to use instead of a URL: the kinds of stores that the bench can create.
 BARE_TARGETS: Final = tuple(
     name
@@ -95,42 +93,41 @@ def open_target(
         ServerMissingError: a part of the server is not on this machine.
         ServerStartError: the server does not start.
     """
-    groups: tuple[int, ...] = ()
     root = f"/bench-{uuid.uuid4().hex[:8]}"
-    started = name in SERVERS
+    bare = BUILT_IN[name] if name in BARE_TARGETS else None
     if members is not None:
-        if not started:
+        if name not in SERVERS:
             raise InvalidSettingError(
                 f"a number of members is only for the servers that the bench starts "
                 f"({', '.join(SERVERS)}), and not for {name!r}"
             )
         check_members(members)
+    if bare is None and "://" not in name:
+        raise InvalidSettingError(
+            f"neither a store's URL nor one of {', '.join(BARE_TARGETS)}: {name!r}"
+        )
+    disk: Disk | None = None
+    groups: tuple[int, ...] = ()
     with ExitStack() as stack:
-        if name not in BARE_TARGETS:
-            if "://" not in name:
-                raise InvalidSettingError(
-                    f"neither a store's URL nor one of {', '.join(BARE_TARGETS)}: {name!r}"
-                )
-            url, disk = parse_url(name), None
-        elif BUILT_IN[name].in_process:
-            url, disk = parse_url(f"{name}:/{root}"), None
+        if bare is None:
+            text = name
+        elif bare.in_process:
+            text = f"{name}:/{root}"
         else:
             scratch = stack.enter_context(_scratch(directory, root.lstrip("/")))
             disk = examine(scratch)
-            if disk.in_memory:
+            if disk.file_system in {"tmpfs", "ramfs"}:
                 warn(f"{directory} is in memory ({disk.file_system}): no sync reaches a disk there")
-            text, groups = _made(stack, BUILT_IN[name], scratch, members or 1)
-            url = parse_url(text)
-        kind = store_kind(url)
-        size = (members or 1) if started else None
-        target = Target(name, url, root, disk, connect_timeout, size, groups)
-        if kind.in_process:
+            text, groups = _made(stack, bare, scratch, members or 1)
+        size = (members or 1) if name in SERVERS else None
+        target = Target(name, parse_url(text), root, disk, connect_timeout, size, groups)
+        if target.kind.in_process:
             # A memory store ends with its last client, and the bench opens it several times. So
             # keep one client open.
             stack.enter_context(target.open())
-            if name not in BARE_TARGETS:
+            if bare is None:
                 warn(f"{name} lives in this process: its data is lost when the command ends")
-        elif name not in BARE_TARGETS:
+        elif bare is None:
             target.open().close()  # Fail now if the store cannot be reached.
             stack.callback(_clean, target, warn)
         yield target
@@ -154,11 +151,7 @@ def _scratch(directory: Path, name: str) -> Iterator[Path]:
 def _made(
     stack: ExitStack, kind: StoreKind, scratch: Path, members: int
 ) -> tuple[str, tuple[int, ...]]:
-    """Create a store in a directory, with its server if it needs one.
-
-    Returns:
-        its URL, and the process groups of its server.
-    """
+    """Create a store, and return its URL, and the process groups of its server if it needs one."""
     if kind.local_directory:
         return f"{kind.scheme}://{quote(str(scratch / 'store'))}", ()
     server = SERVERS[kind.scheme].for_bench(scratch / "server", members=members)

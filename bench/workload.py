@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["WrongAnswerError", "put_path", "put_value"]
-
 
 class WrongAnswerError(Exception):
     """An answer of a store contradicts an acknowledged write. The message names the path."""

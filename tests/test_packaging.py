@@ -52,7 +52,7 @@ def sources(root: Path) -> set[str]:
     """
     found = {"py.typed", *(path.name for path in root.glob("*.py"))} - {"setup.py"}
     found.update(str(path.relative_to(root)) for path in root.glob("tests/conformance/*.py"))
-    for data in ("observability/*.json", "bench/load/mixes/*.toml"):
+    for data in ("observability/*.json", "bench/load/mixes/*.toml", "bench/**/page.html"):
         found.update(str(path.relative_to(root)) for path in root.glob(data))
     for package in root.glob("*/__init__.py"):
         found.update(str(path.relative_to(root)) for path in package.parent.rglob("*.py"))

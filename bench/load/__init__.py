@@ -1,12 +1,9 @@
 """The load of the benchmark: what is done, by whom, at what rate, and whether it was done right.
 
 - ``mixes``: which operations, keys and values; read from TOML files
-- ``keys``: picks keys, evenly or not
-- ``work``: draws operations, and knows what each must answer
-- ``metered``: what a store does meanwhile, in small steps
+- ``work``: draws operations and keys, and knows what each must answer
 - ``callers``: threads and tasks that keep operations under way, or start them at a rate
 - ``job``: one measurement in one process
-- ``readback``: reads everything back
 - ``parts``: what processes measured, put together
 - ``processes``: the same measurement in several processes
 - ``executors``: in the executors of Spark

@@ -16,7 +16,7 @@ import contextlib
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -32,8 +32,6 @@ from ...ops.errors import (
     StoreUnavailableError,
 )
 from .work import Pending, Work
-
-__all__ = ["Caller", "Counted", "Loop", "StoreGoneError", "TaskCaller"]
 
 _Open: TypeAlias = "deque[tuple[Future[Any], Pending]]"
 
@@ -58,22 +56,42 @@ class StoreGoneError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
-    """How one caller loads the store.
+class Pace:
+    """How a process or a caller loads the store.
 
     Attributes:
-        in_flight: operations under way, for a closed loop.
-        rate: operations per second, for an open loop.
+        in_flight: operations under way, over all threads; for tasks, their number.
+        threads: threads that share them.
+        tasks: whether tasks of one event loop do instead.
+        rate: operations per second for an open loop; ``None`` for a closed one.
         seconds: the length of the timed part.
         warm_up: the seconds before it.
-        offset: where in the interval between two operations this caller begins, from 0 to 1.
     """
 
-    in_flight: int
-    rate: float | None
-    seconds: float
-    warm_up: float
-    offset: float = 0.0
+    in_flight: int = 1000
+    threads: int = 1
+    tasks: bool = False
+    rate: float | None = None
+    seconds: float = 0.5
+    warm_up: float = 0.15
+
+
+class _Patience:
+    """Tells a store that has gone from one that has failed for a moment."""
+
+    def __init__(self) -> None:
+        self._answered = time.monotonic()
+
+    def note(self, error: BaseException | None) -> None:
+        """Note how an operation has ended.
+
+        Raises:
+            StoreGoneError: for some time, none has succeeded.
+        """
+        if not isinstance(error, _GONE):
+            self._answered = time.monotonic()
+        elif time.monotonic() - self._answered > _PATIENCE:
+            raise StoreGoneError(f"the store has gone: {error}") from error
 
 
 class Counted:
@@ -98,15 +116,19 @@ class Caller:
     Args:
         store: the store, or a peer with the same methods.
         work: the operations.
-        loop: how many at a time, or at what rate.
+        pace: how many at a time, or at what rate.
         barrier: all callers meet there when the warm-up ends, and when the timed part does. They
             end when it is broken.
+        offset: where in the interval of an open loop it begins, from 0 to 1.
     """
 
-    def __init__(self, store: Any, work: Work, loop: Loop, barrier: Barrier) -> None:
+    def __init__(
+        self, store: Any, work: Work, pace: Pace, barrier: Barrier, offset: float = 0.0
+    ) -> None:
         self._store = store
         self._work = work
-        self._loop = loop
+        self._pace = pace
+        self._offset = offset
         self._barrier = barrier
         self._reads: _Open = deque()
         self._writes: _Open = deque()
@@ -116,8 +138,8 @@ class Caller:
         self._ended: SimpleQueue[tuple[Future[Any], Pending, int]] = SimpleQueue()
         # Peers keep no order, so their callers wait for the earlier operations on a key themselves.
         self._ordered = getattr(store, "keeps_order", True)
-        self._slow = loop.rate is not None and loop.rate < _DENSE
-        self._answered = time.monotonic()
+        self._slow = pace.rate is not None and pace.rate < _DENSE
+        self._patience = _Patience()
         self.counted = Counted()
 
     def run(self) -> None:
@@ -129,10 +151,10 @@ class Caller:
             threading.BrokenBarrierError: another caller has failed.
         """
         try:
-            if self._loop.rate is None:
+            if self._pace.rate is None:
                 self._closed_loop()
             else:
-                self._open_loop(self._loop.rate)
+                self._open_loop(self._pace.rate)
         except BaseException:
             self._barrier.abort()
             self._give_up()
@@ -141,18 +163,18 @@ class Caller:
         self._give_up()
 
     def _closed_loop(self) -> None:
-        loop = self._loop
+        pace = self._pace
         self._fill()
         begun = time.monotonic()
         answered = 0
         while not self._barrier.broken and (
-            (waited := time.monotonic() - begun) < loop.warm_up
-            or (answered < loop.in_flight and waited < _LONGEST_WARM_UP)
+            (waited := time.monotonic() - begun) < pace.warm_up
+            or (answered < pace.in_flight and waited < _LONGEST_WARM_UP)
         ):
             answered += self._turn()
         self._meet()
         begun = time.monotonic()
-        end = begun + loop.seconds
+        end = begun + pace.seconds
         try:
             while time.monotonic() < end and not self._barrier.broken:
                 # A turn counts by itself what ends while it waits, so it comes first.
@@ -183,21 +205,21 @@ class Caller:
     def _fill(self) -> None:
         """Start as many operations as are missing."""
         under_way = len(self._reads) + len(self._writes) + len(self._told)
-        for _ in range(self._loop.in_flight - under_way):
+        for _ in range(self._pace.in_flight - under_way):
             self._start(time.perf_counter_ns())
 
     def _open_loop(self, rate: float) -> None:
-        loop = self._loop
+        pace = self._pace
         interval = int(_SECOND / rate)
-        due = time.perf_counter_ns() + int(interval * loop.offset)
-        due = self._until(due + int(loop.warm_up * _SECOND), due, interval)
+        due = time.perf_counter_ns() + int(interval * self._offset)
+        due = self._until(due + int(pace.warm_up * _SECOND), due, interval)
         before = time.perf_counter_ns()
         self._meet()
         # Operations due in the meantime, while the processes waited for each other, are left out.
         now = time.perf_counter_ns()
         due += now - before
         begun = time.monotonic()
-        end = now + int(loop.seconds * _SECOND)
+        end = now + int(pace.seconds * _SECOND)
         try:
             due = self._until(end, due, interval)
         finally:
@@ -231,7 +253,7 @@ class Caller:
         pause = now - before
         for _, pending in (*self._reads, *self._writes, *self._told.values()):
             pending.begun += pause
-        if self._loop.rate is None:
+        if self._pace.rate is None:
             self._fill()
         self.counted = Counted()
 
@@ -251,7 +273,8 @@ class Caller:
             self._work.undo(pending)
             self._release(pending)
             self._work.errors[type(error).__name__] += 1
-            self._check_gone(error)
+            if isinstance(error, _GONE):  # A full queue is no answer.
+                self._patience.note(error)
             return
         if contended or self._slow:
             self._told[id(pending)] = future, pending
@@ -289,19 +312,12 @@ class Caller:
         self._release(pending)
         error = future.exception()
         self._work.ended(pending, error, None if error is not None else future.result())
-        if error is None or not isinstance(error, _GONE):
-            self._answered = time.monotonic()
-        else:
-            self._check_gone(error)
+        self._patience.note(error)
 
     @staticmethod
     def _release(pending: Pending) -> None:
         for key in pending.keys:
             key.under_way -= 1
-
-    def _check_gone(self, error: BaseException) -> None:
-        if isinstance(error, _GONE) and time.monotonic() - self._answered > _PATIENCE:
-            raise StoreGoneError(f"the store has gone: {error}") from error
 
     def _give_up(self) -> None:
         """Cancel what was not sent, the last first, and wait for the rest."""
@@ -330,18 +346,18 @@ class TaskCaller:
     Args:
         store: the store.
         work: the operations.
-        loop: ``in_flight`` is the number of tasks; the rate is that of all.
+        pace: ``in_flight`` is the number of tasks; the rate is that of all.
         meet: called when the warm-up ends, and when the timed part does.
     """
 
     def __init__(
-        self, store: AsyncMetadataStore, work: Work, loop: Loop, meet: Callable[[], None]
+        self, store: AsyncMetadataStore, work: Work, pace: Pace, meet: Callable[[], None]
     ) -> None:
         self._store = store
         self._work = work
-        self._loop = loop
+        self._pace = pace
         self._meet = meet
-        self._answered = time.monotonic()
+        self._patience = _Patience()
         self.counted = Counted()
 
     async def run(self) -> None:
@@ -351,12 +367,12 @@ class TaskCaller:
             WrongAnswerError: an answer contradicts an acknowledged write.
             StoreGoneError: the store does not answer any more.
         """
-        await self._all(self._loop.warm_up)
+        await self._all(self._pace.warm_up)
         self._meet()
         self.counted = Counted()
         begun = time.monotonic()
         try:
-            await self._all(self._loop.seconds)
+            await self._all(self._pace.seconds)
         finally:
             self.counted.seconds = time.monotonic() - begun
             self._meet()
@@ -364,8 +380,8 @@ class TaskCaller:
     async def _all(self, seconds: float) -> None:
         begun = time.perf_counter_ns()
         end = begun + int(seconds * _SECOND)
-        tasks = self._loop.in_flight
-        rate = self._loop.rate
+        tasks = self._pace.in_flight
+        rate = self._pace.rate
         interval = int(_SECOND * tasks / rate) if rate else 0
         started = [
             asyncio.create_task(self._task(end, begun + interval * number // tasks, interval))
@@ -403,16 +419,4 @@ class TaskCaller:
         elapsed = time.perf_counter_ns() - begun
         (counted.reads if pending.reading else counted.writes).append(elapsed)
         self._work.ended(pending, error, result)
-        if not isinstance(error, _GONE):
-            self._answered = time.monotonic()
-        elif time.monotonic() - self._answered > _PATIENCE:
-            raise StoreGoneError(f"the store has gone: {error}") from error
-
-
-def latencies(counted: Iterable[Counted]) -> tuple[array[int], array[int]]:
-    """Return the latencies of reads and of writes of several callers, in nanoseconds."""
-    reads, writes = array("q"), array("q")
-    for one in counted:
-        reads += one.reads
-        writes += one.writes
-    return reads, writes
+        self._patience.note(error)

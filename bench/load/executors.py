@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
 from .job import Job, perform
-from .metered import Tick
 from .parts import Part
 from .processes import LocalCrew, split
 from .spark import spark_session
-
-__all__ = ["SparkCrew", "spark_crew"]
-
-_LOCAL: Final = "local"
 
 
 class SparkCrew(LocalCrew):
@@ -35,8 +30,7 @@ class SparkCrew(LocalCrew):
         self._context = spark.sparkContext
         self._tasks = tasks
 
-    def measure(self, job: Job, tell: Callable[[Tick], None]) -> list[Part]:
-        del tell  # Nothing is heard of tasks before they end.
+    def measure(self, job: Job) -> list[Part]:
         tasks = self._tasks
 
         def run(numbers: Iterable[int]) -> Iterable[Part | Exception]:
@@ -62,7 +56,7 @@ def _perform(job: Job) -> Part | Exception:
         barrier()
 
     try:
-        return perform(job, meet, lambda _: None)
+        return perform(job, meet)
     except Exception as error:
         if not met:
             barrier()  # The others wait there.
@@ -78,6 +72,6 @@ def spark_crew(master: str, tasks: int, directory: Path) -> Iterator[SparkCrew]:
         tasks: the number of tasks, which all run at the same time.
         directory: the folder for Spark's own files.
     """
-    url = f"local[{tasks}]" if master == _LOCAL else master
+    url = f"local[{tasks}]" if master == "local" else master
     with spark_session(directory, master=url) as spark:
         yield SparkCrew(spark, tasks)

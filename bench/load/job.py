@@ -5,53 +5,37 @@ from __future__ import annotations
 import asyncio
 import gc
 import resource
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from itertools import chain
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from threading import Barrier, BrokenBarrierError
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ... import open_async_store, open_store
 from ...batching import BatchingConfig, MetadataStore, Metrics
-from ...ops.errors import StoreUnavailableError
-from ..machine import ServerUse
-from .callers import Caller, Counted, Loop, StoreGoneError, TaskCaller, latencies
-from .metered import Meter, Tick
+from ...ops.errors import MetadataStoreError, StoreUnavailableError
+from ...ops.operations import Get
+from ..conditions import server_use
+from ..results.runs import Moment
+from .callers import Caller, Pace, StoreGoneError, TaskCaller
 from .mixes import Mix
-from .parts import Flushes, Part, encoded, flushes_between
+from .parts import Part, encoded, flushes_between
 from .peers import PEERS
-from .readback import await_vanished, read_back
-from .work import Work, check
-
-__all__ = ["Job", "Pace", "perform", "share"]
+from .work import Expected, Work, check
 
 #: The timeout of an operation in seconds, so that a dead store is noticed.
 _OPERATION_TIMEOUT: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How a process loads the store.
-
-    Attributes:
-        in_flight: operations under way, over all threads; for tasks, their number.
-        threads: threads that share them.
-        tasks: whether tasks of one event loop do instead.
-        rate: operations per second for an open loop; ``None`` for a closed one.
-        seconds: the length of the timed part.
-        warm_up: the seconds before it.
-    """
-
-    in_flight: int = 1000
-    threads: int = 1
-    tasks: bool = False
-    rate: float | None = None
-    seconds: float = 0.5
-    warm_up: float = 0.15
+_AT_ONCE: Final = 5_000
+# Sessions end soon after their store was closed, but not always before `close` returns.
+_GRACE: Final = 10.0
+#: The steps of a measurement, if they are not shorter than the least.
+_STEPS = 50
+_LEAST_STEP = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +70,12 @@ class Job:
     server: tuple[int, ...] = ()
 
 
-def perform(job: Job, ready: Callable[[], None], tell: Callable[[Tick], None]) -> Part:
+def perform(job: Job, ready: Callable[[], None]) -> Part:
     """Measure.
 
     Args:
         job: what to measure.
         ready: called once when the warm-up has ended. The timed part begins when it returns.
-        tell: receives a tick a few times meanwhile, in a thread of its own.
 
     Raises:
         WrongAnswerError: the store lost or changed an acknowledged write.
@@ -108,21 +91,20 @@ def perform(job: Job, ready: Callable[[], None], tell: Callable[[Tick], None]) -
         )
         for number in range(callers)
     ]
-    peer = PEERS[job.peer] if job.peer else None
-    shared = peer is None or peer.shared
+    shared = job.peer is None or PEERS[job.peer].shared
     if shared:
         _make_keys(job, works)
-    measurement = _Measurement(job, works, ready, tell)
+    measurement = _Measurement(job, works, ready)
     if job.pace.tasks:
         asyncio.run(measurement.run_tasks())
     else:
         measurement.run_threads()
-    read = 0
+    read = measurement.read_back
     if measurement.broken is None and shared:
         with _open(job) as store:
             read = read_back(store, chain.from_iterable(work.expected() for work in works))
             read += await_vanished(store, works)
-    return measurement.part(read or measurement.read_back)
+    return measurement.part(read)
 
 
 def share(total: int, number: int, parts: int) -> int:
@@ -142,56 +124,61 @@ def _make_keys(job: Job, works: Sequence[Work]) -> None:
                 raise outcome.error
 
 
+class _Snapshot(NamedTuple):
+    """What has been counted at the beginning or at the end of the timed part."""
+
+    metrics: Metrics | None
+    cpu: float
+    conflicts: int
+    server: tuple[float, int] | None  # its CPU and memory
+
+
 class _Measurement:
     """The timed part and what belongs to it."""
 
-    def __init__(
-        self,
-        job: Job,
-        works: Sequence[Work],
-        ready: Callable[[], None],
-        tell: Callable[[Tick], None],
-    ) -> None:
+    def __init__(self, job: Job, works: Sequence[Work], ready: Callable[[], None]) -> None:
         self._job = job
         self._works = works
         self._ready = ready
-        self._tell = tell
-        self._meter: Meter | None = None
-        self._snapshots: list[tuple[Metrics | None, float, int]] = []
-        self._server: ServerUse | None = None
-        self._server_cpu: float | None = None
-        self._server_memory: int | None = None
+        self._series: list[Moment] = []
+        self._stop_meter: Callable[[], None] = lambda: None
+        self._snapshots: list[_Snapshot] = []
         self._metrics: Callable[[], Metrics] | None = None
         self._callers: Sequence[Caller | TaskCaller] = ()
+        self._settings: dict[str, Any] = {
+            "batching": job.batching,
+            "connect_timeout": job.connect_timeout,
+            "operation_timeout": _OPERATION_TIMEOUT,
+        }
         self.broken: str | None = None
         self.read_back = 0  # paths that only the measured client can read
 
     def run_threads(self) -> None:
         """Let threads load the store."""
-        pace = self._job.pace
-        number = pace.threads
+        job, number = self._job, self._job.pace.threads
         barrier = Barrier(number, action=self._meet)
-        with self._opened() as store:
+        opened: AbstractContextManager[Any] = (
+            open_store(job.url, **self._settings)
+            if job.peer is None
+            else PEERS[job.peer].open(job.url, job.root)
+        )
+        with opened as store:
             self._metrics = getattr(store, "metrics", None)
             load = getattr(store, "load", None)
             if load is not None:
                 load(chain.from_iterable(work.first_puts() for work in self._works))
             callers = [
-                Caller(store, work, self._loop(at), barrier) for at, work in enumerate(self._works)
+                Caller(store, work, self._share(at), barrier, at / number)
+                for at, work in enumerate(self._works)
             ]
             self._callers = callers
-            _forget_garbage()
-            try:
-                with ThreadPoolExecutor(number, thread_name_prefix="bench") as pool:
-                    runs = [pool.submit(caller.run) for caller in callers]
-                    try:
-                        wait(runs)
-                    except BaseException:
-                        barrier.abort()  # The callers look at it, and end.
-                        raise
-            finally:
-                self._stop_meter()
-                gc.unfreeze()
+            with self._undisturbed(), ThreadPoolExecutor(number, "bench") as pool:
+                runs = [pool.submit(caller.run) for caller in callers]
+                try:
+                    wait(runs)
+                except BaseException:
+                    barrier.abort()  # The callers look at it, and end.
+                    raise
             failures = [error for run in runs if (error := run.exception()) is not None]
             if load is not None and not failures:
                 for work in self._works:
@@ -202,80 +189,64 @@ class _Measurement:
 
     async def run_tasks(self) -> None:
         """Let tasks load the store."""
-        job = self._job
-        async with open_async_store(
-            job.url,
-            batching=job.batching,
-            connect_timeout=job.connect_timeout,
-            operation_timeout=_OPERATION_TIMEOUT,
-        ) as store:
+        async with open_async_store(self._job.url, **self._settings) as store:
             self._metrics = store.metrics
-            caller = TaskCaller(store, self._works[0], self._loop(0), self._meet)
+            caller = TaskCaller(store, self._works[0], self._job.pace, self._meet)
             self._callers = [caller]
-            _forget_garbage()
-            try:
-                await caller.run()
-            except StoreGoneError as error:
-                self._raise([error])
-            finally:
-                self._stop_meter()
-                gc.unfreeze()
+            with self._undisturbed():
+                try:
+                    await caller.run()
+                except StoreGoneError as error:
+                    self._raise([error])
 
-    def _opened(self) -> AbstractContextManager[Any]:
-        job = self._job
-        if job.peer is not None:
-            return PEERS[job.peer].open(job.url, job.root)
-        return open_store(
-            job.url,
-            batching=job.batching,
-            connect_timeout=job.connect_timeout,
-            operation_timeout=_OPERATION_TIMEOUT,
-        )
-
-    def _loop(self, number: int) -> Loop:
+    def _share(self, number: int) -> Pace:
         pace = self._job.pace
-        callers = len(self._works)
-        return Loop(
+        return replace(
+            pace,
             # A peer has a number of its own, such as one at a time.
-            in_flight=share(pace.in_flight, number, callers),
-            rate=None if pace.rate is None else pace.rate / callers,
-            seconds=pace.seconds,
-            warm_up=pace.warm_up,
-            offset=number / callers,
+            in_flight=share(pace.in_flight, number, pace.threads),
+            rate=None if pace.rate is None else pace.rate / pace.threads,
         )
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Keep the garbage collector away from the load generator's own objects."""
+        gc.collect()
+        gc.freeze()
+        try:
+            yield
+        finally:
+            self._stop_meter()
+            gc.unfreeze()
 
     def _meet(self) -> None:
         """Begin or end the timed part: the callers wait meanwhile."""
-        if self._snapshots:
-            self._snap()
-            return
-        self._ready()
-        self._meter = Meter(
-            self._metrics,
-            lambda: [caller.counted for caller in self._callers],
-            self._job.pace.seconds,
-            self._tell,
-        )
+        if not self._snapshots:
+            self._ready()
+            if self._metrics is not None:
+                self._stop_meter = _metered(
+                    self._metrics,
+                    lambda: sum(caller.counted.ended for caller in self._callers),
+                    self._job.pace.seconds,
+                    self._series,
+                )
         self._snap()
-        self._meter.start()
 
     def _snap(self) -> None:
-        conflicts = sum(work.conflicts for work in self._works)
-        self._snapshots.append((self._metrics and self._metrics(), time.process_time(), conflicts))
-        if self._server is None:
-            self._server = ServerUse(self._job.server if self._job.process == 0 else ())
-        else:
-            self._server_cpu, self._server_memory = self._server.cpu, self._server.memory
-
-    def _stop_meter(self) -> None:
-        if self._meter is not None:
-            self._meter.stop()
+        self._snapshots.append(
+            _Snapshot(
+                self._metrics and self._metrics(),
+                time.process_time(),
+                sum(work.conflicts for work in self._works),
+                server_use(self._job.server if self._job.process == 0 else ()),
+            )
+        )
 
     def _raise(self, failures: Sequence[BaseException]) -> None:
         """Raise the first failure, but note where it is a store that has gone."""
-        # A broken barrier is what the other callers see of it.
         if not failures:
             return
+        # A broken barrier is what the other callers see of it.
         first = min(failures, key=lambda error: isinstance(error, BrokenBarrierError))
         if not isinstance(first, StoreGoneError):
             raise first
@@ -286,36 +257,100 @@ class _Measurement:
 
     def part(self, read: int) -> Part:
         """Return what was measured."""
-        before, cpu_before, conflicts_before = self._snapshots[0]
-        after, cpu_after, conflicts_after = self._snapshots[-1]
-        counted: list[Counted] = [caller.counted for caller in self._callers]
-        reads, writes = latencies(counted)
-        errors: Counter[str] = Counter()
-        for work in self._works:
-            errors.update(work.errors)
+        before, after = self._snapshots[0], self._snapshots[-1]
+        counted = [caller.counted for caller in self._callers]
         usage = resource.getrusage(resource.RUSAGE_SELF)
+        server_cpu, server_memory = None, None
+        if before.server is not None and after.server is not None:
+            server_cpu, server_memory = after.server[0] - before.server[0], after.server[1]
         return Part(
             seconds=max(one.seconds for one in counted),
             operations=sum(one.ended for one in counted),
             not_started=sum(one.not_started for one in counted),
-            reads=encoded(reads),
-            writes=encoded(writes),
-            flushes=flushes_between(before, after) if before and after else Flushes(),
-            conflicts=conflicts_after - conflicts_before,
-            errors=errors,
-            cpu=cpu_after - cpu_before,
+            reads=encoded(*(one.reads for one in counted)),
+            writes=encoded(*(one.writes for one in counted)),
+            conflicts=after.conflicts - before.conflicts,
+            errors=sum((work.errors for work in self._works), Counter[str]()),
+            cpu=after.cpu - before.cpu,
             memory=usage.ru_maxrss * 1024,
-            series=self._meter.series if self._meter else (),
+            series=self._series,
             answers_checked=sum(work.checked for work in self._works),
             paths_read_back=read,
             paths_unsure=sum(work.unsure for work in self._works),
-            server_cpu=self._server_cpu,
-            server_memory=self._server_memory,
+            server_cpu=server_cpu,
+            server_memory=server_memory,
             broken=self.broken,
+            **flushes_between(before.metrics, after.metrics),
         )
 
 
-def _forget_garbage() -> None:
-    """Keep the garbage collector away from the load generator's own objects."""
-    gc.collect()
-    gc.freeze()
+def _metered(
+    metrics: Callable[[], Metrics], ended: Callable[[], int], seconds: float, series: list[Moment]
+) -> Callable[[], None]:
+    """Look at a store a few times while its callers work, on a thread.
+
+    Args:
+        metrics: the store's metrics.
+        ended: returns the number of operations that have ended.
+        seconds: the length of the timed part, which begins now.
+        series: gets what is seen.
+
+    Returns:
+        a function that ends it.
+    """
+    stopped = threading.Event()
+
+    def run() -> None:
+        begun, before, earlier = time.monotonic(), 0, metrics()
+        while not stopped.wait(max(_LEAST_STEP, seconds / _STEPS)):
+            at, now, later = time.monotonic() - begun, ended(), metrics()
+            flushed = flushes_between(earlier, later)
+            queued = later.reads.queued + later.writes.queued
+            in_flight = later.reads.in_flight + later.writes.in_flight
+            batches = flushed["batches"], flushed["batched"]
+            series.append(Moment(at, now - before, *batches, queued, in_flight))
+            before, earlier = now, later
+
+    thread = threading.Thread(target=run, name="bench meter", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        stopped.set()
+        thread.join()
+
+    return stop
+
+
+def read_back(store: MetadataStore, expected: Iterable[Expected]) -> int:
+    """Compare the contents of a store with what it must hold; return the number of paths.
+
+    Pass another ``store`` than the writer's, opened afterwards, so that its answers do not come
+    from the writer's memory.
+
+    Raises:
+        WrongAnswerError: a path is missing, not deleted, or wrong. The message names it.
+        MetadataStoreError: a path could not be read.
+    """
+    # A ZooKeeper server may lag behind the one that acknowledged the writes.
+    store.sync()
+    count = 0
+    remaining: Iterator[Expected] = iter(expected)
+    while part := list(islice(remaining, _AT_ONCE)):
+        outcomes = store.apply(Get(one.path) for one in part)
+        for one, outcome in zip(part, outcomes, strict=True):
+            if isinstance(outcome.error, MetadataStoreError):
+                raise outcome.error
+            check(one, outcome.result)
+        count += len(part)
+    return count
+
+
+def await_vanished(store: MetadataStore, works: Sequence[Work]) -> int:
+    """Check that the ephemeral values went with their session; return their number."""
+    if not any(work.used_ephemerals for work in works):
+        return 0
+    end = time.monotonic() + _GRACE
+    expected = [one for work in works for one in work.vanished()]
+    while time.monotonic() < end and any(store.get(one.path).result() for one in expected):
+        time.sleep(0.05)
+    return read_back(store, expected)

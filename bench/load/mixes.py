@@ -30,15 +30,13 @@ import difflib
 import gzip
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from ...ops.errors import InvalidSettingError
-
-__all__ = ["KINDS", "READY_MADE", "Keys", "Mix", "Values", "load_mix"]
 
 #: The kinds of operations, with what each is.
 KINDS: Final[Mapping[str, str]] = {
@@ -131,20 +129,24 @@ class Mix:
 
     def __post_init__(self) -> None:
         for kind, share in self.operations.items():
-            self._check_known("kind of operation", kind, KINDS)
+            if kind not in KINDS:
+                raise _bad(self.name, unknown("kind of operation", kind, KINDS))
             self._check_number(f"operations.{kind}", share, 0, 1)
         total = sum(self.operations.values())
         if abs(total - 1) > 1e-9:
             shares = " + ".join(f"{kind} {share:g}" for kind, share in self.operations.items())
-            raise self._bad(
-                f"the shares of [operations] must add up to 1, not to {total:g}: {shares or 'none'}"
+            raise _bad(
+                self.name,
+                "the shares of [operations] must add up to 1, "
+                f"not to {total:g}: {shares or 'none'}",
             )
         keys, values = self.keys, self.values
         self._check_int("keys.count", keys.count, 0, 10_000_000)
         if keys.distribution not in _DISTRIBUTIONS:
-            raise self._bad(
+            raise _bad(
+                self.name,
                 f"keys.distribution must be one of {', '.join(_DISTRIBUTIONS)}, "
-                f"not {keys.distribution!r}"
+                f"not {keys.distribution!r}",
             )
         self._check_number("keys.skew", keys.skew, 0, 10)
         self._check_int("keys.hot_keys", keys.hot_keys, 1, 1_000_000)
@@ -155,8 +157,9 @@ class Mix:
         self._check_int("transactions.size", self.transaction_size, 1, 100)
         used = {kind for kind, share in self.operations.items() if share}
         if not keys.count and used - {"create", "ephemeral"}:
-            raise self._bad(
-                f"keys.count must be more than 0 for {', '.join(sorted(used - {'create'}))}"
+            raise _bad(
+                self.name,
+                f"keys.count must be more than 0 for {', '.join(sorted(used - {'create'}))}",
             )
 
     def as_table(self) -> dict[str, Any]:
@@ -173,21 +176,18 @@ class Mix:
             "transactions": {"size": self.transaction_size},
         }
 
-    def _bad(self, message: str) -> InvalidSettingError:
-        return InvalidSettingError(f"the mix {self.name}: {message}")
-
-    def _check_known(self, what: str, name: str, known: Mapping[str, Any]) -> None:
-        if name not in known:
-            raise self._bad(unknown(what, name, known))
-
     def _check_number(self, name: str, value: Any, low: float, high: float) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not low <= value <= high:
-            raise self._bad(f"{name} must be from {low:g} to {high:g}, not {value!r}")
+            raise _bad(self.name, f"{name} must be from {low:g} to {high:g}, not {value!r}")
 
     def _check_int(self, name: str, value: Any, low: int, high: int) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self._bad(f"{name} must be an int from {low} to {high}, not {value!r}")
+            raise _bad(self.name, f"{name} must be an int from {low} to {high}, not {value!r}")
+
+
+def _bad(name: str, message: str) -> InvalidSettingError:
+    return InvalidSettingError(f"the mix {name}: {message}")
 
 
 def load_mix(name: str) -> Mix:
@@ -227,23 +227,20 @@ _TABLES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def _mix(name: str, text: str, folder: Path) -> Mix:
-    def bad(message: str) -> InvalidSettingError:
-        return InvalidSettingError(f"the mix {name}: {message}")
-
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise bad(f"not TOML: {error}") from error
+        raise _bad(name, f"not TOML: {error}") from error
     description = document.pop("description", "")
-    _check_keys(document, bad)
+    _check_keys(name, document)
     if "operations" not in document:
-        raise bad("the table [operations] is missing")
+        raise _bad(name, "the table [operations] is missing")
     values = document.get("values", {})
     records: Records = ()
     if "file" in values:
         if "bytes" in values:
-            raise bad("[values] has either bytes or file")
-        records = _records(bad, folder / str(values["file"]))
+            raise _bad(name, "[values] has either bytes or file")
+        records = _records(name, folder / str(values["file"]))
     return Mix(
         name=name,
         description=str(description),
@@ -255,21 +252,21 @@ def _mix(name: str, text: str, folder: Path) -> Mix:
     )
 
 
-def _check_keys(document: Mapping[str, Any], bad: Callable[[str], InvalidSettingError]) -> None:
+def _check_keys(name: str, document: Mapping[str, Any]) -> None:
     for key, table in document.items():
         if key not in _TABLES:
-            raise bad(unknown("key", key, dict.fromkeys(("description", *_TABLES))))
+            raise _bad(name, unknown("key", key, dict.fromkeys(("description", *_TABLES))))
         if not isinstance(table, dict):
-            raise bad(f"{key} must be a table, [{key}]")
+            raise _bad(name, f"{key} must be a table, [{key}]")
         for inner in table:
             if inner not in _TABLES[key]:
-                raise bad(unknown(f"key in [{key}]", inner, dict.fromkeys(_TABLES[key])))
+                raise _bad(name, unknown(f"key in [{key}]", inner, dict.fromkeys(_TABLES[key])))
 
 
 _MOST_RECORDS: Final = 100_000
 
 
-def _records(bad: Callable[[str], InvalidSettingError], file: Path) -> tuple[bytes, ...]:
+def _records(name: str, file: Path) -> tuple[bytes, ...]:
     found: list[bytes] = []
     opened = gzip.open if file.suffix == ".gz" else open
     try:
@@ -279,9 +276,9 @@ def _records(bad: Callable[[str], InvalidSettingError], file: Path) -> tuple[byt
                 if len(found) == _MOST_RECORDS:
                     break
     except (OSError, UnicodeDecodeError) as error:
-        raise bad(f"values.file {file} cannot be read: {error}") from error
+        raise _bad(name, f"values.file {file} cannot be read: {error}") from error
     if not found:
-        raise bad(f"values.file {file} is empty")
+        raise _bad(name, f"values.file {file} is empty")
     return tuple(found)
 
 

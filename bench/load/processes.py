@@ -6,27 +6,14 @@ begin together: each says when it is ready, and waits until all are.
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from multiprocessing.connection import Connection, wait
-from typing import Any, Final
+from multiprocessing.connection import Connection
 
-from ...ops.errors import StoreUnavailableError
+from ..children import Child, child
 from .job import Job, perform, share
-from .metered import Tick
 from .parts import Part
-
-__all__ = ["LocalCrew", "opened_crew", "split"]
-
-_READY: Final = "ready"
-_TICK: Final = "tick"
-_PART: Final = "part"
-_FAILED: Final = "failed"
 
 
 def split(job: Job, process: int, processes: int) -> Job:
@@ -47,9 +34,9 @@ def split(job: Job, process: int, processes: int) -> Job:
 class LocalCrew:
     """This process alone."""
 
-    def measure(self, job: Job, tell: Callable[[Tick], None]) -> list[Part]:
+    def measure(self, job: Job) -> list[Part]:
         """Measure a job; see :func:`perform`."""
-        return [perform(job, lambda: None, tell)]
+        return [perform(job, lambda: None)]
 
 
 class _StoppedError(Exception):
@@ -57,135 +44,50 @@ class _StoppedError(Exception):
 
 
 class _Processes(LocalCrew):
-    def __init__(self, connections: Sequence[Connection]) -> None:
-        self._connections = connections
+    def __init__(self, children: Sequence[Child]) -> None:
+        self._children = children
 
-    def measure(self, job: Job, tell: Callable[[Tick], None]) -> list[Part]:
-        count = len(self._connections)
-        for number, connection in enumerate(self._connections):
-            connection.send(split(job, number, count))
-        gathered = _Gathered(self._connections, tell)
-        while gathered.working:
-            for connection in gathered.heard():
-                gathered.take(connection, *_received(connection))
-            gathered.begin_if_ready()
-        if gathered.failures:
-            raise gathered.failures[0]
-        return gathered.parts
-
-
-class _Gathered:
-    """What the processes of one measurement have sent."""
-
-    def __init__(self, connections: Sequence[Connection], tell: Callable[[Tick], None]) -> None:
-        self.working = list(connections)
-        self.parts: list[Part] = []
-        self.failures: list[BaseException] = []
-        self._count = len(connections)
-        self._ready: list[Connection] = []
-        self._ticks: dict[Connection, Tick] = {}
-        self._tell = tell
-
-    def heard(self) -> list[Connection]:
-        """Wait for a process to send something, and return those that have."""
-        found = wait(self.working)
-        return [connection for connection in self.working if connection in found]
-
-    def take(self, connection: Connection, what: str, content: Any) -> None:
-        if what == _TICK:
-            self._ticks[connection] = content
-            if len(self._ticks) == self._count:
-                self._tell(_together(list(self._ticks.values())))
-                self._ticks.clear()
-        elif what == _READY:
-            self._ready.append(connection)
-        else:
-            self.working.remove(connection)
-            if what == _PART:
-                self.parts.append(content)
-            elif not isinstance(content, _StoppedError):
-                self.failures.append(content)
-
-    def begin_if_ready(self) -> None:
-        """Let the processes begin once all are ready; end them if one has failed."""
-        if self._ready and len(self._ready) == len(self.working):
-            for connection in self._ready:
-                connection.send(not self.failures)
-            self._ready.clear()
-
-
-def _received(connection: Connection) -> tuple[str, Any]:
-    try:
-        found: tuple[str, Any] = connection.recv()
-    except EOFError:
-        return _FAILED, StoreUnavailableError("a process of the load has ended by itself")
-    return found
-
-
-def _together(ticks: Sequence[Tick]) -> Tick:
-    return Tick(
-        rate=sum(tick.rate for tick in ticks),
-        latencies=[time for tick in ticks for time in tick.latencies],
-        share=min(tick.share for tick in ticks),
-    )
+    def measure(self, job: Job) -> list[Part]:
+        for number, one in enumerate(self._children):
+            one.send(split(job, number, len(self._children)))
+        # Each one is ready, or has failed.
+        failures = [one.receive() for one in self._children]
+        waiting = [
+            one for one, error in zip(self._children, failures, strict=True) if error is None
+        ]
+        for one in waiting:
+            one.send(len(waiting) == len(self._children))
+        found = [one.receive() for one in waiting]
+        for error in (*failures, *found):
+            if isinstance(error, Exception) and not isinstance(error, _StoppedError):
+                raise error
+        return found
 
 
 @contextmanager
 def opened_crew(processes: int) -> Iterator[LocalCrew]:
     """Yield a crew of measuring processes, which end with the context."""
-    if processes == 1:
-        yield LocalCrew()
-        return
-    # Not by a fork: the client has threads.
-    context = multiprocessing.get_context("spawn")
-    connections = []
-    children = []
-    try:
-        for number in range(processes):
-            ours, theirs = context.Pipe()
-            child = context.Process(
-                target=_serve, args=(theirs,), name=f"bench {number}", daemon=True
-            )
-            child.start()
-            theirs.close()
-            connections.append(ours)
-            children.append(child)
-        yield _Processes(connections)
-    except BaseException:
-        # They may be in the middle of a measurement.
-        for child in children:
-            child.terminate()
-        raise
-    finally:
-        for connection in connections:
-            connection.close()
-        for child in children:
-            child.join()
+    with ExitStack() as stack:
+        if processes == 1:
+            yield LocalCrew()
+        else:
+            yield _Processes([stack.enter_context(child(_serve)) for _ in range(processes)])
 
 
 def _serve(connection: Connection) -> None:
     """Measure the jobs that arrive, until the other side has gone."""
-    # Ctrl-C reaches all processes of a terminal; the first one ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sending = threading.Lock()  # ticks come from another thread
-
-    def send(what: str, content: object) -> None:
-        with sending:
-            connection.send((what, content))
 
     def ready() -> None:
-        send(_READY, None)
+        connection.send(None)
         if not connection.recv():
             raise _StoppedError
 
-    with contextlib.suppress(EOFError, BrokenPipeError):
-        while True:
-            job: Job = connection.recv()
-            try:
-                part = perform(job, ready, lambda tick: send(_TICK, tick))
-            except (EOFError, BrokenPipeError):
-                return
-            except Exception as error:
-                send(_FAILED, error)
-            else:
-                send(_PART, part)
+    connection.send("started")
+    while True:
+        job: Job = connection.recv()
+        try:
+            connection.send(perform(job, ready))
+        except (EOFError, BrokenPipeError):
+            return
+        except Exception as error:
+            connection.send(error)

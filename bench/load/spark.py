@@ -7,27 +7,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from pyspark.sql import SparkSession
 
 from ...pipeline import register
 from ...pipeline.java import provide_java
 
-__all__ = ["spark_session"]
-
-_MASTER: Final = "local[2]"
-
 
 @contextmanager
-def spark_session(
-    directory: Path, memory: str = "1g", master: str = _MASTER
-) -> Iterator[SparkSession]:
+def spark_session(directory: Path, master: str = "local[2]") -> Iterator[SparkSession]:
     """Yield a new session with the data source registered, and stop it afterwards.
 
     Args:
         directory: the folder for Spark's own files.
-        memory: the limit of the JVM's heap; the default is Spark's.
         master: the URL of the cluster. The driver of one that is not local takes its address and
             its Python for the executors from Spark's own configuration and variables.
     """
@@ -35,7 +27,6 @@ def spark_session(
     builder = (
         SparkSession.builder.master(master)
         .appName("batchkeeper bench")
-        .config("spark.driver.memory", memory)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.local.dir", str(directory / "spark"))

@@ -13,6 +13,7 @@ replaced by a new one, and nothing about it is checked any more.
 from __future__ import annotations
 
 import random
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
@@ -27,10 +28,7 @@ from ...ops.errors import (
 )
 from ...ops.operations import ABSENT, Check, Put
 from ..workload import WrongAnswerError, put_value
-from .keys import picker
-from .mixes import KINDS, Mix
-
-__all__ = ["Expected", "Key", "Pending", "Work", "check"]
+from .mixes import KINDS, Keys, Mix
 
 GET, PUT, UPDATE, CREATE, DELETE, CHILDREN, TRANSACTION, EPHEMERAL = range(len(KINDS))
 
@@ -40,6 +38,10 @@ _SCRIPT: Final = 1 << 16
 _KEYS_OF_ONE: Final = 8
 _EPHEMERALS: Final = 16
 _next_number: Final = count(1).__next__
+# Drawing by weights takes long, so this many draws are made before the measurement and used again
+# from the start. Four for each key, or the tail would never be drawn.
+_FEWEST_DRAWS = 1 << 16
+_MOST_DRAWS = 1 << 20
 #: The errors of an operation whose expectation does not hold.
 _REFUSALS: Final = (BadVersionError, NotFoundError, TransactionRefusedError)
 # A wrong version: no key of a measurement is put so often.
@@ -137,10 +139,7 @@ class Work:
         self._values = 0
         self._make_value = self._fixed if not mix.values.records else self._recorded
         self._dice = dice
-        self._draws = (  # by kind
-            *(self._get, self._unconditional, self._update, self._create),
-            *(self._remove, self._children, self._transact, self._toggle),
-        )
+        self._draws = [getattr(self, f"_draw_{kind}") for kind in KINDS]
         self.used_ephemerals = mix.operations.get("ephemeral", 0.0) > 0
         self.conflicts = 0
         self.errors: Counter[str] = Counter()
@@ -160,48 +159,52 @@ class Work:
         to ``undo`` instead if the operation was never sent.
         """
         at = self._at = self._at + 1 if self._at + 1 < _SCRIPT else 0
-        return self._draws[self._script[at]](store)
+        drawn: Drawn = self._draws[self._script[at]](store)
+        return drawn
 
-    def _get(self, store: Any) -> Drawn:
+    def _draw_get(self, store: Any) -> Drawn:
         key = self._any_key()
         pending = Pending(GET, key)
         pending.wanted = Expected(key.path, key.value, key.version)
         return pending, store.get, (key.path,)
 
-    def _unconditional(self, store: Any) -> Drawn:
+    def _draw_put(self, store: Any) -> Drawn:
         key = self._any_key()
         # Some peers have another call where the key is missing.
         call = store.put if key.version != ABSENT else getattr(store, "put_new", store.put)
         pending = Pending(PUT, key)
         return pending, call, self._put(pending, None)
 
-    def _update(self, store: Any, key: Key | None = None) -> Drawn:
+    def _draw_update(self, store: Any, key: Key | None = None) -> Drawn:
         key = key or self._any_key()
         pending = Pending(UPDATE, key)
-        if self._conflicts and self._random() < self._conflicts:
-            pending.refused = True
+        if self._conflicting(pending):
             return pending, store.put, (key.path, self._make_value(), _NEVER)
         return pending, store.put, self._put(pending, key.version)
 
-    def _create(self, store: Any) -> Drawn:
+    def _draw_create(self, store: Any) -> Drawn:
         key = Key(self._new_path())
         self._created.append(key)
         pending = Pending(CREATE, key)
         return pending, store.put, self._put(pending, ABSENT)
 
-    def _remove(self, store: Any) -> Drawn:
+    def _draw_delete(self, store: Any) -> Drawn:
         key = self._any_key()
         if key.version == ABSENT:
-            return self._update(store, key)
+            return self._draw_update(store, key)
         pending = Pending(DELETE, key)
-        if self._conflicts and self._random() < self._conflicts:
-            pending.refused = True
+        if self._conflicting(pending):
             return pending, store.delete, (key.path, _NEVER)
         return pending, store.delete, self._delete(key)
 
-    def _children(self, store: Any) -> Drawn:
+    def _draw_children(self, store: Any) -> Drawn:
         key = self._any_key()
         return Pending(CHILDREN, key), store.get_children, (key.path[: key.path.rindex("/")],)
+
+    def _conflicting(self, pending: Pending) -> bool:
+        """Return whether an operation carries a wrong version."""
+        pending.refused = self._conflicts > 0 and self._random() < self._conflicts
+        return pending.refused
 
     def _put(self, pending: Pending, expected: int | None) -> tuple[str, bytes, int | None]:
         key = pending.key
@@ -224,14 +227,14 @@ class Work:
             key = keys[number] = Key(self._new_path())
         return key
 
-    def _toggle(self, store: Any) -> Drawn:
+    def _draw_ephemeral(self, store: Any) -> Drawn:
         key = self._sure(self._ephemerals, int(self._random() * len(self._ephemerals)))
         pending = Pending(EPHEMERAL, key)
         if key.version == ABSENT:
             return pending, partial(store.put, ephemeral=True), self._put(pending, ABSENT)
         return pending, store.delete, self._delete(key)
 
-    def _transact(self, store: Any) -> Drawn:
+    def _draw_transaction(self, store: Any) -> Drawn:
         # The others lie beside the first: different keys, without drawing again and again.
         all_keys = self._keys
         assert self._pick is not None
@@ -242,8 +245,7 @@ class Work:
         pending.keys = keys
         pending.before = [(key.value, key.version) for key in keys]
         checked, *written = keys
-        if self._conflicts and self._random() < self._conflicts:
-            pending.refused = True
+        if self._conflicting(pending):
             refused: list[Any] = [Put(key.path, b"refused") for key in written]
             return pending, store.transaction, ([Check(checked.path, _NEVER), *refused],)
         operations: list[Any] = [Check(checked.path, checked.version)]
@@ -364,3 +366,36 @@ def _script(shares: tuple[float, ...]) -> bytes:
     """Draw the kinds of operations. All callers share them, and begin at different places."""
     kinds, weights = range(len(KINDS)), list(accumulate(shares))
     return bytes(random.Random(1).choices(kinds, cum_weights=weights, k=_SCRIPT))
+
+
+def picker(keys: Keys, count: int, dice: random.Random) -> Callable[[], int]:
+    """Return a function that draws the number of a key, from 0 to ``count - 1``.
+
+    Args:
+        keys: the distribution.
+        count: the number of keys of this caller; at least 1.
+        dice: the source of randomness; the same seed gives the same draws.
+    """
+    draw = dice.random
+    if keys.distribution == "zipf":
+        weights = list(accumulate((rank + 1) ** -keys.skew for rank in range(count)))
+        # The most used keys lie in different folders.
+        ranks = list(range(count))
+        dice.shuffle(ranks)
+        draws = min(_MOST_DRAWS, max(_FEWEST_DRAWS, 4 * count))
+        return _again(array("l", dice.choices(ranks, cum_weights=weights, k=draws)))
+    if keys.distribution == "hot":
+        hot, share = min(keys.hot_keys, count), keys.hot_share
+        return lambda: int(draw() * (hot if draw() < share else count))
+    return lambda: int(draw() * count)
+
+
+def _again(numbers: array[int]) -> Callable[[], int]:
+    at, last = -1, len(numbers) - 1
+
+    def pick() -> int:
+        nonlocal at
+        at = at + 1 if at < last else 0
+        return numbers[at]
+
+    return pick

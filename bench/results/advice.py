@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from ...batching import BatchingConfig
+from ..figures import scipy_stats
 from . import figures
 from .figures import rate, usable, values
 from .runs import Run, Variant
-from .statistics import MARGIN, Comparisons, Estimate, estimate
+from .statistics import MARGIN, Comparisons, Estimate, estimate, times_default
 from .wording import count, interval, listed, milliseconds, number, share, times
-
-__all__ = ["Advice", "advise", "changes", "line_to_paste", "summary"]
 
 Goal = Literal["throughput", "budget", "latency"]
 
@@ -120,84 +119,70 @@ def _throughput(run: Run) -> tuple[Variant | None, list[str]]:
     top = [best, *(name for name in others if found.same(name, best))]
     default, single = (_of(rivals, name) for name in ("default", "single"))
     if default is not None and default.name in top:
-        return default, [*_as_good(run, found, top), *_left_open(run, found, best)]
+        return default, [*_as_good(found, default, top), *_left_open(run, found, best)]
     # A setting that beats the default only by chance is as good as the best, but no reason for a
     # change.
     sure = [name for name in top if default is None or found.above(name, default.name)]
-    if not sure:
+    if default is not None and not sure:
         # The best by the rounds of all is not ahead in those that it shares with the default.
-        return default, list(_as_good(run, found, top))
+        return default, list(_as_good(found, default, top))
     close = _close(found, sure, best) or sure
     if single is not None and single.name in close:
-        return single, list(_no_batching(run, found))
+        return single, list(_no_batching(run, found, single))
     chosen = _simplest(run, close)
-    sentences = [_most(run, found, chosen)]
+    than_default = _times(found, chosen.name, "default", ", {} times the default ({})")
+    sentences = [
+        f"For the most throughput: {chosen.name} handles {_per_second(chosen)}{than_default}."
+    ]
     same = [name for name in top if name != chosen.name]
     if same:
         sentences.append(
             f"As fast, as far as the rounds can tell: {listed(same)}. Of those within "
             f"{share(MARGIN)} of the best, the advised one sets the fewest fields, or comes first."
         )
-    if single is not None and found.ratio(chosen.name, single.name) is not None:
-        sentences.append(f"It is {_ratio(found, chosen.name, single.name, 'single execution')}.")
+    if than_single := _times(found, chosen.name, "single", "It is {} times single execution ({})."):
+        sentences.append(than_single)
     return chosen, sentences
 
 
-def _as_good(run: Run, found: Comparisons, top: Sequence[str]) -> Iterator[str]:
-    default = _median(run, "default", rate)
+def _as_good(found: Comparisons, default: Variant, top: Sequence[str]) -> Iterator[str]:
     yield (
-        f"The default is as good: no setting is faster beyond doubt. It handles {number(default)} "
-        f"operations per second."
+        f"The default is as good: no setting is faster beyond doubt. It handles "
+        f"{_per_second(default)}."
     )
-    over_single = found.ratio("default", "single")
-    if "single" in top and over_single is not None and over_single.high > 1 + _WORTH_MORE_ROUNDS:
+    if "single" in top:
         yield (
-            f"Whether batching helps is not decided: in the median, the default is "
-            f"{times(over_single.median)} times single execution. {_MORE}"
+            "Batching does not help here, as far as the rounds can tell: single execution cannot "
+            "be told apart from the default."
         )
-    elif "single" in top:
-        yield (
-            "Batching does not help here: single execution cannot be told apart from the default, "
-            "so this load gives no reason to choose between them."
-        )
-    elif found.ratio("default", "single") is not None:
-        yield f"It is {_ratio(found, 'default', 'single', 'single execution')}."
+    elif than_single := _times(found, "default", "single", "It is {} times single execution ({})."):
+        yield than_single
 
 
 def _left_open(run: Run, found: Comparisons, best: str) -> Iterator[str]:
     ratio = found.ratio(best, "default")
     if best == "default" or ratio is None or ratio.high <= 1 + _WORTH_MORE_ROUNDS:
         return
-    rounds = count(figures.finished(run), "round")
+    rounds = count(figures.finished(run), "round").capitalize()
     if math.isinf(ratio.high):
-        yield f"{rounds.capitalize()} cannot rule out that another one is faster. {_MORE}"
+        yield f"{rounds} cannot rule out that another one is faster. {_MORE}"
     elif ratio.low > 1 / (1 + _WORTH_MORE_ROUNDS) or ratio.median > 1:
         yield (
-            f"{rounds.capitalize()} with a noise of {share(found.noise or 0)} cannot rule out that "
+            f"{rounds} with a noise of {share(found.noise or 0)} cannot rule out that "
             f"{best} is up to {share(ratio.high - 1)} faster. {_MORE}"
         )
 
 
-def _no_batching(run: Run, found: Comparisons) -> Iterator[str]:
-    batching = [variant.name for variant in run.variants if variant.kind == "batching"]
-    best = found.ranked(batching)[0]
+def _no_batching(run: Run, found: Comparisons, single: Variant) -> Iterator[str]:
+    batching = [variant for variant in run.variants if variant.kind == "batching"]
+    best = found.ranked(variant.name for variant in batching)[0]
     relation = "cannot be told apart" if found.same(best, "single") else "is slower"
+    (setting,) = (variant for variant in batching if variant.name == best)
+    than_default = _times(found, "single", "default", ", {} times the default ({})")
     yield (
-        f"Batching does not help here: single execution handles "
-        f"{number(_median(run, 'single', rate))} operations per second. The best batch setting, "
-        f"{best}, handles {number(_median(run, best, rate))}, and {relation}."
-    )
-    if found.ratio("single", "default") is not None:
-        yield f"Single execution is {_ratio(found, 'single', 'default', 'the default')}."
-
-
-def _most(run: Run, found: Comparisons, chosen: Variant) -> str:
-    handles = f"{number(_median(run, chosen.name, rate))} operations per second"
-    if found.ratio(chosen.name, "default") is None:
-        return f"For the most throughput: {chosen.name} handles {handles}."
-    return (
-        f"For the most throughput: {chosen.name} handles {handles}, "
-        f"{_ratio(found, chosen.name, 'default', 'the default')}."
+        f"Batching does not help here: single execution handles {_per_second(single)}"
+        f"{than_default}. The best batch setting, {best}, handles {_per_second(setting)}, and "
+        f"{relation}."
     )
 
 
@@ -218,39 +203,31 @@ def _budget(run: Run) -> tuple[Variant | None, list[str]]:
             else "some of their rounds keep the budget, and some do not"
         )
         sentences.append(f"Not decided for {listed(_with_p99(unsure))}: {why}. {_MORE}")
-    if not keeping:
-        if not unsure:
-            lowest = min(reaching, key=lambda variant: _p99(variant).median)
-            sentences.append(
-                f"Nothing keeps {goal}. The lowest p99 is that of {_with_p99([lowest])[0]}: ask "
-                f"for a lower rate, or allow more time."
-            )
-        return None, sentences
     default = figures.named(run, "default")
-    if default is not None and default in keeping:
-        sentences.append(f"The default keeps {goal}: its p99 is {_p99_words(default)}.")
-        others = [variant for variant in keeping if variant is not default]
-        if others:
-            sentences.append(f"So do {listed([variant.name for variant in others])}.")
-        return default, sentences
-    chosen = _cheapest(run, keeping)
-    sentences.append(f"For {goal}: {chosen.name}. Its p99 is {_p99_words(chosen)}.")
-    others = [variant for variant in keeping if variant is not chosen]
-    if others:
+    if keeping:
+        chosen = default if default in keeping else _cheapest(run, keeping)
+        assert chosen is not None
+        who = "The default" if chosen is default else f"With the least CPU, {chosen.name}"
+        sentences.append(f"{who} keeps {goal}: its p99 is {_p99_words(chosen)}.")
+        if others := [variant.name for variant in keeping if variant is not chosen]:
+            sentences.append(f"So do {listed(others)}.")
+        if default is not None and judged.get("default") is False:
+            sentences.append(f"The default does not keep it: its p99 is {_p99_words(default)}.")
+        return chosen, sentences
+    if not unsure:
+        lowest = min(reaching, key=lambda variant: _p99(variant).median)
         sentences.append(
-            f"{listed([v.name for v in others])} would do, too, with no less CPU per operation "
-            f"beyond doubt."
+            f"Nothing keeps {goal}. The lowest p99 is that of {_with_p99([lowest])[0]}: ask "
+            f"for a lower rate, or allow more time."
         )
-    if default is not None and judged.get("default") is False:
-        sentences.append(f"The default does not keep it: its p99 is {_p99_words(default)}.")
-    return chosen, sentences
+    return None, sentences
 
 
 def _latency(run: Run) -> tuple[Variant | None, list[str]]:
-    asked = run.load["rate"]
     reaching, sentences = _reaching(run)
     if not reaching:
         return None, sentences
+    at = f"at {number(run.load['rate'])} operations per second"
     found = Comparisons(run, figures.p99, reaching)
     default = _of(reaching, "default")
     lowest = found.ranked(variant.name for variant in reaching)[::-1]
@@ -259,16 +236,13 @@ def _latency(run: Run) -> tuple[Variant | None, list[str]]:
     top = [name for name in lowest if found.same(name, lowest[0])]
     if default is not None and default.name in top:
         sentences.append(
-            f"The default is as good at {number(asked)} operations per second: no p99 is lower "
-            f"beyond doubt than its {_p99_words(default)}."
+            f"The default is as good {at}: no p99 is lower beyond doubt than its "
+            f"{_p99_words(default)}."
         )
         return default, sentences
     sure = [name for name in top if default is None or not found.same(name, default.name)]
     chosen = _simplest(run, _close(found, sure, lowest[0]) or top)
-    sentences.append(
-        f"For the lowest p99 at {number(asked)} operations per second: {chosen.name}, with "
-        f"{_p99_words(chosen)}."
-    )
+    sentences.append(f"For the lowest p99 {at}: {chosen.name}, with {_p99_words(chosen)}.")
     if default is not None:
         sentences.append(f"That of the default is {_p99_words(default)}.")
     return chosen, sentences
@@ -276,25 +250,24 @@ def _latency(run: Run) -> tuple[Variant | None, list[str]]:
 
 def _reaching(run: Run) -> tuple[list[Variant], list[str]]:
     """Return the variants that keep up with the asked rate, and what was reached by the others."""
-    asked = run.load["rate"]
+    asked = f"{number(run.load['rate'])} operations per second"
     rivals = [variant for variant in figures.rivals(run) if usable(variant)]
     # In most rounds, so that one stall of the machine does not decide.
     reaching = [v for v in rivals if sum(map(figures.reached, usable(v))) * 2 > len(usable(v))]
     missing = [variant for variant in rivals if variant not in reaching]
+    reached = {v.name: _estimate(v, rate).median for v in missing}
     if not reaching:
-        best = max(missing, key=lambda variant: _estimate(variant, rate).median)
+        best = max(reached, key=lambda name: reached[name])
         sentence = (
-            f"No setting reaches {number(asked)} operations per second: the most is "
-            f"{number(_estimate(best, rate).median)}, with {best.name}. Ask for a lower rate, or "
-            f"for more load generators with --processes if the client's CPU is the limit."
+            f"No setting reaches {asked}: the most is {number(reached[best])}, with {best}. Ask "
+            f"for a lower rate, or for more load generators with --processes if the client's CPU "
+            f"is the limit."
         )
         return [], [sentence]
     if not missing:
         return reaching, []
-    reached = [f"{v.name} ({number(_estimate(v, rate).median)})" for v in missing]
-    return reaching, [
-        f"{number(asked)} operations per second are not reached by {listed(reached)}."
-    ]
+    others = [f"{name} ({number(median)})" for name, median in reached.items()]
+    return reaching, [f"{asked} are not reached by {listed(others)}."]
 
 
 def _keeps(variant: Variant, budget: float) -> bool | None:
@@ -315,7 +288,7 @@ def _keeps(variant: Variant, budget: float) -> bool | None:
 
 def _tail(rounds: int, most: int) -> float:
     """Return the probability of at most this many heads when coins are thrown for all rounds."""
-    return sum(math.comb(rounds, number) for number in range(most + 1)) / 2.0**rounds
+    return float(scipy_stats().binom.cdf(most, rounds, 0.5))
 
 
 def _cheapest(run: Run, variants: Sequence[Variant]) -> Variant:
@@ -347,12 +320,6 @@ def _of(variants: Sequence[Variant], name: str) -> Variant | None:
     return next((v for v in variants if v.name == name and usable(v)), None)
 
 
-def _median(run: Run, name: str, figure: figures.Figure) -> float | None:
-    variant = figures.named(run, name)
-    found = estimate(values(variant, figure)) if variant else None
-    return found.median if found else None
-
-
 def _estimate(variant: Variant, figure: figures.Figure) -> Estimate:
     return estimate(values(variant, figure)) or Estimate(math.inf, 0.0, math.inf)
 
@@ -372,10 +339,14 @@ def _with_p99(variants: Sequence[Variant]) -> list[str]:
     return [f"{variant.name} ({milliseconds(_p99(variant).median)} ms)" for variant in variants]
 
 
-def _ratio(found: Comparisons, a: str, b: str, called: str) -> str:
+def _per_second(variant: Variant) -> str:
+    return f"{number(_estimate(variant, rate).median)} operations per second"
+
+
+def _times(found: Comparisons, a: str, b: str, words: str) -> str:
+    """Return words with the ratio of two variants; none if they share no round."""
     ratio = found.ratio(a, b)
-    assert ratio is not None
-    return f"{times(ratio.median)} times {called} ({interval(ratio)})"
+    return words.format(times(ratio.median), interval(ratio)) if ratio else ""
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -383,39 +354,36 @@ def summary(run: Run) -> dict[str, Any]:
 
     An end of an interval that is not known is ``None``.
     """
-    rivals = Comparisons(run, variants=figures.rivals(run))
-    everything = Comparisons(run)
-    advice = advise(run)
-    return {
-        "noise": rivals.noise,
-        "variants": {
-            variant.name: _summary_of(variant, everything if variant.kind == "peer" else rivals)
-            for variant in run.variants
-        },
-        "advice": {
-            "goal": advice.goal,
-            "variant": advice.variant,
-            "line": advice.line,
-            "sentences": list(advice.sentences),
-        },
-    }
+    ratios = times_default(run)
 
-
-def _summary_of(variant: Variant, found: Comparisons) -> dict[str, Any]:
-    ratio = found.ratio(variant.name, "default")
-    return {
-        "rounds": len(usable(variant)),
-        "rate": _plain(estimate(values(variant, rate))),
-        "times_default": _plain(ratio),
-        "same_as_default": None if ratio is None else found.same(variant.name, "default"),
-        "latency_seconds": {
+    def of(variant: Variant) -> dict[str, Any]:
+        ratio, same = ratios.get(variant.name, (None, None))
+        medians = {name: _plain(estimate(values(variant, figure))) for name, figure in _SUMMARY}
+        latencies = {
             name: _plain(estimate(values(variant, figures.percentile(name))))
             for name in figures.PERCENTILES
-        },
-        "operations_per_batch": _plain(estimate(values(variant, figures.operations_per_batch))),
-        "client_cpu_seconds_per_operation": _plain(estimate(values(variant, figures.client_cpu))),
-        "server_cpu_seconds_per_operation": _plain(estimate(values(variant, figures.server_cpu))),
+        }
+        return {
+            "rounds": len(usable(variant)),
+            "times_default": _plain(ratio),
+            "same_as_default": same,
+            "latency_seconds": latencies,
+            **medians,
+        }
+
+    return {
+        "noise": Comparisons(run, variants=figures.rivals(run)).noise,
+        "variants": {variant.name: of(variant) for variant in run.variants},
+        "advice": asdict(advise(run)),
     }
+
+
+_SUMMARY: Final = (
+    ("rate", rate),
+    ("operations_per_batch", figures.operations_per_batch),
+    ("client_cpu_seconds_per_operation", figures.client_cpu),
+    ("server_cpu_seconds_per_operation", figures.server_cpu),
+)
 
 
 def _plain(found: Estimate | None) -> dict[str, float | None] | None:

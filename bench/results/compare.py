@@ -26,29 +26,20 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from . import figures
 from .figures import Figure
 from .runs import Run
-from .statistics import MARGIN, Estimate, fit, left_over, logarithms_of, student
-from .wording import interval, listed, number, times
-
-__all__ = ["Comparison", "Line", "Verdict", "compare", "print_comparison"]
+from .statistics import MARGIN, Estimate, fit, left_over, logarithms_of, root_mean_square, student
+from .tables import Column, print_columns
+from .wording import interval, listed, milliseconds, number, times
 
 Verdict = Literal["faster", "slower", "the same", "cannot tell"]
 
 #: Runs whose difference may be greater than this are not called the same.
 _WIDEST_SAME: Final = 0.25
 _FEWEST: Final = 2
-
-_STYLES: Final[Mapping[Verdict, str]] = {
-    "faster": "green",
-    "slower": "bold red",
-    "the same": "",
-    "cannot tell": "yellow",
-}
 
 #: What may differ without making figures incomparable: when, where exactly, and how often.
 _OF_NO_WEIGHT: Final = {"store", "busy", "warnings", "disk", "target"}
@@ -119,7 +110,7 @@ def compare(a: Run, b: Run) -> Comparison:
     return Comparison(
         "ops/s" if closed else "p99 ms",
         lines,
-        list(_differences(a, b)),
+        _differences(a, b),
         list(_notes(a, b, [line.name for line in lines], references, alike)),
     )
 
@@ -171,13 +162,9 @@ def _normalised(
 
 
 def _line(a: Run, b: Run, name: str, figure: Figure, ratio: Estimate, alike: bool) -> Line:
-    medians = []
-    for run in (a, b):
-        variant = figures.named(run, name)
-        assert variant is not None
-        medians.append(statistics.median(figures.values(variant, figure)))
-    verdict = _verdict(ratio) if alike else "cannot tell"
-    return Line(name, verdict, medians[0], medians[1], ratio)
+    variants = [v for run in (a, b) for v in run.variants if v.name == name]
+    before, after = (statistics.median(figures.values(v, figure)) for v in variants)
+    return Line(name, _verdict(ratio) if alike else "cannot tell", before, after, ratio)
 
 
 def _ratio(
@@ -224,15 +211,9 @@ def _alone(
     if variants < 2:
         return 0.0
     left, freedom = zip(*(left_over(side) for side in sides), strict=True)
-    pooled = math.sqrt(sum(x * x for part in left for x in part) / sum(freedom))
-    squares = 0.0
-    for side in sides:
-        of_variants, of_rounds = fit(side)
-        squares += sum(
-            (value - of_variants[name] - of_rounds[n]) ** 2 for n, value in side[name].items()
-        )
+    pooled = root_mean_square((found for part in left for found in part.values()), sum(freedom))
     # One variant's part of the freedom.
-    own = math.sqrt(squares / (sum(freedom) / variants))
+    own = root_mean_square((part[name] for part in left), sum(freedom) / variants)
     return (
         student(sum(freedom), variants)
         * max(pooled, own)
@@ -251,40 +232,39 @@ def _verdict(ratio: Estimate) -> Verdict:
     return "cannot tell"
 
 
-def _differences(a: Run, b: Run) -> Iterator[str]:
-    for what, mine, other in (
-        ("conditions", a.conditions, b.conditions),
-        ("load", a.load, b.load),
-        (
-            "schedule",
-            {"seconds": a.schedule.get("seconds")},
-            {"seconds": b.schedule.get("seconds")},
-        ),
-    ):
-        for name in dict.fromkeys([*mine, *other]):
-            if what == "conditions" and name in _OF_NO_WEIGHT:
-                continue
-            yield from _difference(name, mine.get(name), other.get(name))
-    # A throw-away server has another port each time.
-    yield from _difference("store", _kind(a), _kind(b))
-    yield from _difference("file system", *(_disk(run) for run in (a, b)))
+def _differences(a: Run, b: Run) -> list[str]:
+    mine, other = _facts(a), _facts(b)
+    return [
+        f"{name}: {_plain(mine.get(name))}, then {_plain(other.get(name))}"
+        for name in {**mine, **other}
+        if mine.get(name) != other.get(name)
+    ]
 
 
-def _kind(run: Run) -> Any:
-    url = str(run.conditions.get("store") or run.conditions.get("target"))
-    return url.partition("://")[0]
+def _facts(run: Run) -> dict[str, Any]:
+    """Return conditions and load by name."""
+    conditions = run.conditions
+    url = str(conditions.get("store") or conditions.get("target"))
+    return dict(
+        _flat(
+            {
+                **{name: of for name, of in conditions.items() if name not in _OF_NO_WEIGHT},
+                **run.load,
+                "seconds": run.schedule.get("seconds"),
+                # A throw-away server has another port each time.
+                "store": url.partition("://")[0],
+                "file system": (conditions.get("disk") or {}).get("file_system"),
+            }
+        )
+    )
 
 
-def _disk(run: Run) -> Any:
-    return (run.conditions.get("disk") or {}).get("file_system")
-
-
-def _difference(name: str, mine: Any, other: Any) -> Iterator[str]:
-    if isinstance(mine, dict) and isinstance(other, dict):
-        for key in dict.fromkeys([*mine, *other]):
-            yield from _difference(f"{name}: {key}", mine.get(key), other.get(key))
-    elif mine != other:
-        yield f"{name}: {_plain(mine)}, then {_plain(other)}"
+def _flat(found: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{name}: ")
+        else:
+            yield f"{above}{name}", value
 
 
 def _plain(value: Any) -> str:
@@ -330,30 +310,27 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         console.print(Text(f"warning: the runs differ in {difference}", style="bold yellow"))
     if comparison.differences:
         console.print()
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(Text("variant"), overflow="fold")
-    for head in ("verdict", "first", "second"):
-        table.add_column(head, no_wrap=True, justify="left" if head == "verdict" else "right")
-    table.add_column("times as fast", no_wrap=True, justify="right")
-    for line in comparison.lines:
-        figures_of_line = (
-            [number(round(x)) for x in (line.before, line.after)]
-            if comparison.figure == "ops/s"
-            else [f"{x * 1000:.2f}" for x in (line.before, line.after)]
-        )
-        wide = math.isinf(line.ratio.high)
-        ratio = f"{times(line.ratio.median)} ({'?' if wide else interval(line.ratio)})"
-        table.add_row(
-            Text(line.name),
-            Text(line.verdict, style=_STYLES[line.verdict]),
-            *map(Text, figures_of_line),
-            Text(ratio),
-        )
-    if comparison.lines:
-        console.print(table)
+    lines = comparison.lines
+    write = _rate if comparison.figure == "ops/s" else milliseconds
+    ratios = [
+        f"{times(ratio.median)} ({'?' if math.isinf(ratio.high) else interval(ratio)})"
+        for ratio in (line.ratio for line in lines)
+    ]
+    columns = [
+        Column("verdict", [line.verdict for line in lines], text=True),
+        Column("first", [write(line.before) for line in lines]),
+        Column("second", [write(line.after) for line in lines]),
+        Column("times as fast", ratios),
+    ]
+    if lines:
+        print_columns(console, "variant", [line.name for line in lines], columns)
         console.print(Text(f"first, second: medians of {comparison.figure}"))
     else:
         console.print("The runs have no variant in common.")
     console.print()
     for note in comparison.notes:
         console.print(Text(note))
+
+
+def _rate(value: float) -> str:
+    return number(round(value))

@@ -12,29 +12,6 @@ from typing import Final, TypeAlias
 
 from .runs import Measured, Run, Variant
 
-__all__ = [
-    "PERCENTILES",
-    "Figure",
-    "at_store",
-    "causes",
-    "client_cpu",
-    "cpu",
-    "errors",
-    "finished",
-    "in_queue",
-    "named",
-    "operations_per_batch",
-    "p99",
-    "percentile",
-    "rate",
-    "reached",
-    "rivals",
-    "server_cpu",
-    "total",
-    "usable",
-    "values",
-]
-
 Figure: TypeAlias = Callable[[Measured], float | None]
 
 PERCENTILES: Final = ("p50", "p90", "p95", "p99", "p99.9", "p99.99", "max")
@@ -130,21 +107,19 @@ def cpu(measured: Measured) -> float | None:
 
 def causes(variant: Variant) -> Mapping[str, int]:
     """Return the batches of all rounds by the cause of their flush, the most frequent first."""
-    return dict(_sum(measured.causes for measured in variant.rounds).most_common())
+    return together(measured.causes for measured in variant.rounds)
 
 
 def errors(variant: Variant) -> Mapping[str, int]:
     """Return the errors of all rounds by class name, the most frequent first."""
-    return dict(_sum(measured.errors for measured in variant.rounds).most_common())
+    return together(measured.errors for measured in variant.rounds)
+
+
+def together(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sums of counts by name, the greatest first."""
+    return dict(sum(map(Counter, counts), Counter[str]()).most_common())
 
 
 def total(variant: Variant, count: Callable[[Measured], int]) -> int:
     """Return the sum of a count over all rounds, those that broke off included."""
     return sum(count(measured) for measured in variant.rounds)
-
-
-def _sum(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for part in counts:
-        found.update(part)
-    return +found

@@ -21,19 +21,6 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from ...ops.errors import InvalidSettingError
 
-__all__ = [
-    "SCHEMA",
-    "SCHEMA_VERSION",
-    "Latencies",
-    "Measured",
-    "Moment",
-    "Run",
-    "Variant",
-    "VariantKind",
-    "read_run",
-    "write_run",
-]
-
 SCHEMA: Final = "batchkeeper.bench"
 #: Grows when a field changes its meaning or goes. New fields do not change it.
 SCHEMA_VERSION: Final = 2
@@ -190,7 +177,7 @@ class Run:
     broken: str | None = None
 
 
-def write_run(run: Run, summary: Mapping[str, Any], *, indent: int | None = 1) -> str:
+def write_run(run: Run, summary: Mapping[str, Any]) -> str:
     """Return a run as JSON, with its ``summary`` for those who do not compute their own."""
     document = {
         "schema": SCHEMA,
@@ -198,7 +185,7 @@ def write_run(run: Run, summary: Mapping[str, Any], *, indent: int | None = 1) -
         **dataclasses.asdict(run),
         "summary": summary,
     }
-    return json.dumps(document, indent=indent)
+    return json.dumps(document, indent=1)
 
 
 def read_run(file: Path) -> Run:

@@ -75,23 +75,6 @@ from . import figures
 from .figures import Figure
 from .runs import Run, Variant
 
-__all__ = [
-    "LEVEL",
-    "MARGIN",
-    "Comparisons",
-    "Estimate",
-    "confidence",
-    "estimate",
-    "fit",
-    "left_over",
-    "logarithms_of",
-    "same",
-    "stable",
-    "student",
-    "studentized_range",
-    "survivors",
-]
-
 #: The confidence of intervals and of differences. A run without true differences names a winner in
 #: one of twenty cases at most.
 LEVEL: Final = 0.95
@@ -103,6 +86,7 @@ MARGIN: Final = 0.05
 
 _RESAMPLES: Final = 4000
 _PASSES: Final = 100
+_MOST: Final = 700.0  # of the logarithms of floats
 # Of medians of a few numbers: more rounds than this have a bootstrap that differs from the range.
 _RANGE_ONLY: Final = 5
 # With fewer rounds, a chance agreement can look like a figure that is known well.
@@ -178,9 +162,7 @@ class Comparisons:
             if (found := logarithms_of(variant, figure))
         }
         left, self._freedom = left_over(self._logarithms)
-        self._noise = (
-            math.sqrt(math.fsum(x * x for x in left) / self._freedom) if self._freedom else 0.0
-        )
+        self._noise = root_mean_square(left.values(), self._freedom) if self._freedom else 0.0
         self._factor = (
             studentized_range(len(self._logarithms), min(self._freedom, 500)) / math.sqrt(2)
             if self._freedom
@@ -212,7 +194,9 @@ class Comparisons:
         mean = statistics.fmean(differences)
         reach = self._factor * error
         return Estimate(
-            math.exp(median), _exp(min(mean - reach, median)), _exp(max(mean + reach, median))
+            math.exp(median),
+            math.exp(min(mean - reach, median)),
+            math.exp(min(max(mean + reach, median), _MOST)),
         )
 
     def same(self, a: str, b: str) -> bool:
@@ -255,41 +239,42 @@ def fit(
     logarithms: Mapping[str, Mapping[int, float]],
 ) -> tuple[dict[str, float], dict[int, float]]:
     """Return the effects of variants and of rounds that explain the logarithms best."""
-    rounds = {number for found in logarithms.values() for number in found}
-    of_variants = dict.fromkeys(logarithms, 0.0)
-    of_rounds = dict.fromkeys(rounds, 0.0)
+    if not logarithms:
+        return {}, {}
+    numpy = import_module("numpy")
+    rounds = sorted({number for found in logarithms.values() for number in found})
+    table = numpy.array(
+        [[found.get(number, math.nan) for number in rounds] for found in logarithms.values()]
+    )
     # Averages in turn. Complete rounds are explained after one pass, and the second one changes
     # nothing; variants that were dropped make a few more necessary.
+    of_variants = numpy.zeros(len(table))
     for _ in range(_PASSES):
-        before = dict(of_variants)
-        for number in rounds:
-            of_rounds[number] = statistics.fmean(
-                found[number] - of_variants[name]
-                for name, found in logarithms.items()
-                if number in found
-            )
-        for name, found in logarithms.items():
-            of_variants[name] = statistics.fmean(
-                value - of_rounds[number] for number, value in found.items()
-            )
-        if all(math.isclose(before[n], of_variants[n], abs_tol=1e-9) for n in before):
+        before = of_variants
+        of_rounds = numpy.nanmean(table - before[:, None], axis=0)
+        of_variants = numpy.nanmean(table - of_rounds, axis=1)
+        if numpy.allclose(before, of_variants, rtol=0, atol=1e-9):
             break
-    return of_variants, of_rounds
+    return (
+        dict(zip(logarithms, of_variants.tolist(), strict=True)),
+        dict(zip(rounds, of_rounds.tolist(), strict=True)),
+    )
 
 
-def left_over(logarithms: Mapping[str, Mapping[int, float]]) -> tuple[list[float], int]:
-    """Return what variants and rounds do not explain, and its degrees of freedom."""
+def left_over(logarithms: Mapping[str, Mapping[int, float]]) -> tuple[dict[str, list[float]], int]:
+    """Return what variants and rounds do not explain, by variant, and its degrees of freedom."""
     of_variants, of_rounds = fit(logarithms)
-    left = [
-        value - of_variants[name] - of_rounds[number]
+    left = {
+        name: [value - of_variants[name] - of_rounds[number] for number, value in found.items()]
         for name, found in logarithms.items()
-        for number, value in found.items()
-    ]
-    return left, len(left) - len(of_variants) - len(of_rounds) + 1 if left else 0
+    }
+    count = sum(map(len, left.values()))
+    return left, count - len(of_variants) - len(of_rounds) + 1 if count else 0
 
 
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf
+def root_mean_square(left: Iterable[Iterable[float]], freedom: float) -> float:
+    """Return the noise that is left over, with its degrees of freedom."""
+    return math.sqrt(math.fsum(x * x for found in left for x in found) / freedom)
 
 
 @lru_cache(maxsize=1024)
@@ -303,13 +288,16 @@ def student(freedom: int, comparisons: int = 1) -> float:
     return float(scipy_stats().t.ppf(1 - (1 - LEVEL) / max(1, comparisons) / 2, freedom))
 
 
-def same(run: Run, a: str, b: str) -> bool:
-    """Return whether the throughput of two variants cannot be told apart.
-
-    They are also the same if one of them has no usable round: nothing was found out about it.
-    """
-    rivals = {variant.name for variant in figures.rivals(run)}
-    return Comparisons(run, variants=figures.rivals(run) if {a, b} <= rivals else None).same(a, b)
+def times_default(run: Run) -> dict[str, tuple[Estimate, bool]]:
+    """Return how many times the default each variant is, and whether it cannot be told apart."""
+    rivals, everything = Comparisons(run, variants=figures.rivals(run)), Comparisons(run)
+    found = {}
+    for variant in run.variants:
+        comparisons = everything if variant.kind == "peer" else rivals
+        ratio = comparisons.ratio(variant.name, "default")
+        if ratio is not None:
+            found[variant.name] = ratio, comparisons.same(variant.name, "default")
+    return found
 
 
 def stable(run: Run, tolerance: float) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
@@ -19,22 +20,8 @@ from . import figures
 from .advice import advise
 from .figures import usable, values
 from .runs import Measured, Run, Variant
-from .statistics import Comparisons, Estimate, confidence, estimate
+from .statistics import Comparisons, confidence, estimate, times_default
 from .wording import count, milliseconds, number, share, spread, times
-
-__all__ = [
-    "Column",
-    "as_csv",
-    "cause_columns",
-    "columns_of",
-    "conditions_of",
-    "latency_columns",
-    "load_of",
-    "peers_of",
-    "print_columns",
-    "print_run",
-    "warnings_of",
-]
 
 #: Names are wrapped at this width at least. Where a column does not fit beside them, it goes into a
 #: second table below.
@@ -58,10 +45,10 @@ class Column:
 def print_run(console: Console, run: Run) -> None:
     """Print conditions, load, figures, warnings and advice, within the width of the console."""
 
-    def say(text: str = "", indent: int = 0) -> None:
-        console.print(
-            Padding(Text(text), (0, 0, 0, indent), expand=False) if indent else Text(text)
-        )
+    def say(*lines: str, style: str = "", indent: int = 0) -> None:
+        for line in lines:
+            text = Text(line, style)
+            console.print(Padding(text, (0, 0, 0, indent), expand=False) if indent else text)
 
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(min_width=10)
@@ -70,32 +57,22 @@ def print_run(console: Console, run: Run) -> None:
         grid.add_row(Text(name), Text(text))
     console.print(grid)
     for warning in warnings_of(run):
-        say()
-        console.print(Text(f"warning: {warning}", style="bold yellow"))
+        say("", f"warning: {warning}", style="bold yellow")
     for title, columns in (
         ("", columns_of(run)),
         ("Latency in ms; means of the time in the queue and at the store", latency_columns(run)),
         ("Batches by the cause of their flush, and counts of all rounds", cause_columns(run)),
     ):
         if columns:
-            say(f"\n{title}" if title else "")
+            say("", *([title] if title else []))
             print_columns(console, "variant", [variant.name for variant in run.variants], columns)
-    say()
-    for line in (*_legend(run), *peers_of(run)):
-        say(line)
+    say("", *_legend(run), *peers_of(run))
     for title, lines in _details(run):
-        say()
-        say(title)
-        for line in lines:
-            say(line, 2)
-    _print_advice(console, run)
-
-
-def _print_advice(console: Console, run: Run) -> None:
+        say("", title)
+        say(*lines, indent=2)
     advice = advise(run)
-    console.print(Text("\nAdvice", style="bold"))
-    for sentence in advice.sentences:
-        console.print(Padding(Text(sentence), (0, 0, 0, 2), expand=False))
+    say("", "Advice", style="bold")
+    say(*advice.sentences, indent=2)
     if advice.line is not None:
         # A line to paste is never wrapped.
         console.print(Text(f"\n  {advice.line}", style="bold"), soft_wrap=True)
@@ -103,14 +80,12 @@ def _print_advice(console: Console, run: Run) -> None:
 
 def conditions_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the conditions of a run as names and texts."""
-    members = found.get("members")
-    server = found.get("server")
-    yield (
-        "store",
-        f"{found.get('store') or found.get('target')}"
-        + (f", version {server}" if server else "")
-        + (f", {members} members" if members and members > 1 else ""),
-    )
+    store = f"{found.get('store') or found.get('target')}"
+    if found.get("server"):
+        store += f", version {found['server']}"
+    if (found.get("members") or 1) > 1:
+        store += f", {found['members']} members"
+    yield "store", store
     busy = found.get("busy")
     yield (
         "machine",
@@ -118,42 +93,27 @@ def conditions_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         f"batchkeeper {found.get('batchkeeper')}"
         + (f"; {share(busy)} busy before the run" if busy is not None else ""),
     )
-    disk = found.get("disk")
-    if disk:
-        fsync = disk.get("fsync_seconds")
-        yield (
-            "disk",
-            f"{disk.get('file_system')}"
-            + (f"; an fsync takes {milliseconds(fsync)} ms" if fsync else ""),
-        )
+    if disk := found.get("disk"):
+        fsync = milliseconds(disk.get("fsync_seconds"))
+        yield "disk", f"{disk.get('file_system')}; an fsync takes {fsync} ms"
 
 
 def load_of(run: Run) -> Iterator[tuple[str, str]]:
     """Yield the load and the schedule as names and texts."""
     load, schedule = run.load, run.schedule
-    mix = load.get("mix") or {}
-    name = mix.get("name") if isinstance(mix, dict) else mix
-    parts = [f"mix {name}" if name else "a mix of its own"]
-    if load.get("rate") is not None:
+    parts = [f"mix {load['mix']['name']}"]
+    if load["rate"] is not None:
         parts.append(f"an open loop of {number(load['rate'])} operations per second")
-    elif load.get("in_flight"):
+    else:
         parts.append(f"a closed loop of {number(load['in_flight'])} operations in flight")
-    for field, noun in (("threads", "thread"), ("tasks", "task"), ("processes", "process")):
-        if (load.get(field) or 0) > 1:
-            plural = f"{number(load[field])} processes" if field == "processes" else None
-            parts.append(plural or count(load[field], noun))
-    if load.get("spark"):
+    for field, noun in (("threads", "thread"), ("processes", "process")):
+        if load[field] > 1:
+            parts.append(count(load[field], noun))
+    if load["spark"]:
         parts.append("on Spark executors")
-    if load.get("seed") is not None:
-        parts.append(f"seed {load['seed']}")
-    yield "load", ", ".join(parts)
-    rounds, seconds = figures.finished(run), schedule.get("seconds")
-    yield (
-        "measured",
-        f"{count(rounds, 'interleaved round')}"
-        + (f" of {seconds:g} s for each variant" if seconds else "")
-        + (f", after {schedule['warm_up']:g} s of warm-up" if schedule.get("warm_up") else ""),
-    )
+    yield "load", ", ".join([*parts, f"seed {load['seed']}"])
+    each = f"of {schedule['seconds']:g} s for each variant, after {schedule['warm_up']:g} s"
+    yield "measured", f"{count(figures.finished(run), 'interleaved round')} {each} of warm-up"
 
 
 def warnings_of(run: Run) -> Iterator[str]:
@@ -175,70 +135,72 @@ def warnings_of(run: Run) -> Iterator[str]:
 
 def _late(variant: Variant) -> str | None:
     """Return what a variant reached of the asked rate, in the rounds in which it fell behind."""
-    rounds = usable(variant)
-    found = estimate([m.rate for m in rounds if not figures.reached(m)])
-    if found is None:
+    late = [m.rate for m in usable(variant) if not figures.reached(m)]
+    if not late:
         return None
-    behind = sum(not figures.reached(m) for m in rounds)
-    return f"{variant.name} ({number(found.median)} in {behind} of {count(len(rounds), 'round')})"
+    rounds = count(len(usable(variant)), "round")
+    return f"{variant.name} ({number(statistics.median(late))} in {len(late)} of {rounds})"
 
 
 def columns_of(run: Run) -> list[Column]:
     """Return the columns of the main table, without empty ones."""
-    rivals, everything = Comparisons(run, variants=figures.rivals(run)), Comparisons(run)
+    ratios = times_default(run)
 
-    def ratio(variant: Variant) -> str:
-        comparisons = everything if variant.kind == "peer" else rivals
-        found = comparisons.ratio(variant.name, "default")
-        if found is None:
+    def ratio(name: str) -> str:
+        if name not in ratios:
             return ""
+        found, same = ratios[name]
         # A ratio that is only noise gets a sign, so that nobody takes it for a finding.
-        same = variant.name != "default" and comparisons.same(variant.name, "default")
-        return f"{'=' if same else ''}{times(found.median)}"
+        return f"{'=' if same and name != 'default' else ''}{times(found.median)}"
 
-    def median(figure: figures.Figure) -> Sequence[Estimate | None]:
-        return [estimate(values(variant, figure)) for variant in run.variants]
-
-    rates = median(figures.rate)
+    spreads = [estimate(values(variant, figures.rate)) for variant in run.variants]
     columns = [
-        Column("ops/s", [number(round(e.median)) if e else "" for e in rates]),
-        Column("±", [spread(e).removeprefix("±") if e else "" for e in rates]),
-        Column("x def.", [ratio(variant) for variant in run.variants]),
-        Column("p50 ms", [_ms(e) for e in median(figures.percentile("p50"))]),
-        Column("p99 ms", [_ms(e) for e in median(figures.p99)]),
-        Column(
-            "batch", [f"{e.median:.1f}" if e else "" for e in median(figures.operations_per_batch)]
-        ),
-        Column("µs cl.", [_us(e) for e in median(figures.client_cpu)]),
-        Column("µs srv", [_us(e) for e in median(figures.server_cpu)]),
+        _medians(run, "ops/s", figures.rate, lambda x: number(round(x))),
+        Column("±", [spread(e).removeprefix("±") if e else "" for e in spreads]),
+        Column("x def.", [ratio(variant.name) for variant in run.variants]),
+        _medians(run, "p50 ms", figures.percentile("p50")),
+        _medians(run, "p99 ms", figures.p99),
+        _medians(run, "batch", figures.operations_per_batch, "{:.1f}".format),
+        _medians(run, "µs cl.", figures.client_cpu, _microseconds),
+        _medians(run, "µs srv", figures.server_cpu, _microseconds),
     ]
     return [column for column in columns if any(column.cells)]
 
 
 def latency_columns(run: Run) -> list[Column]:
     """Return a column for each percentile, and for the times in queue and store, in ms."""
-    columns = []
-    for name in figures.PERCENTILES:
-        cells = []
-        for variant in run.variants:
-            found = values(variant, figures.percentile(name))
-            middle = estimate(found)
-            # The greatest of all, because one slow operation is not the less slow for its round.
-            worst = max(found, default=None)
-            cells.append(milliseconds(worst) if name == "max" else _ms(middle))
-        columns.append(Column(name, cells))
-    for name, figure in (("queue", figures.in_queue), ("store", figures.at_store)):
-        columns.append(Column(name, [_ms(estimate(values(v, figure))) for v in run.variants]))
+    slowest = [max(values(v, figures.percentile("max")), default=None) for v in run.variants]
+    columns = [
+        # The greatest of all, because one slow operation is not the less slow for its round.
+        Column(name, [milliseconds(worst) for worst in slowest])
+        if name == "max"
+        else _medians(run, name, figures.percentile(name))
+        for name in figures.PERCENTILES
+    ]
+    columns += [
+        _medians(run, "queue", figures.in_queue),
+        _medians(run, "store", figures.at_store),
+    ]
     return [column for column in columns if any(column.cells)]
+
+
+def _medians(
+    run: Run, head: str, figure: figures.Figure, write: Callable[[float], str] = milliseconds
+) -> Column:
+    found = [estimate(values(variant, figure)) for variant in run.variants]
+    return Column(head, [write(one.median) if one else "" for one in found])
+
+
+def _microseconds(seconds: float) -> str:
+    return number(round(seconds * 1e6, 1))
 
 
 def cause_columns(run: Run) -> list[Column]:
     """Return the share of each cause of flush, and what was counted, where there is any."""
-    causes = {variant.name: figures.causes(variant) for variant in run.variants}
-    together = sum(map(Counter, causes.values()), Counter())
+    causes = [figures.causes(variant) for variant in run.variants]
     columns = [
-        Column(cause, [_part_of(causes[variant.name], cause) for variant in run.variants])
-        for cause, _ in together.most_common()
+        Column(cause, [_part_of(found, cause) for found in causes])
+        for cause in figures.together(causes)
     ]
     counts: Mapping[str, Callable[[Measured], int]] = {
         "fall-backs": lambda m: m.fall_backs,
@@ -256,14 +218,6 @@ def cause_columns(run: Run) -> list[Column]:
 
 def _part_of(causes: Mapping[str, int], cause: str) -> str:
     return share(causes.get(cause, 0) / sum(causes.values())) if causes else ""
-
-
-def _ms(found: Estimate | None) -> str:
-    return milliseconds(found.median) if found else ""
-
-
-def _us(found: Estimate | None) -> str:
-    return number(round(found.median * 1e6, 1)) if found else ""
 
 
 def print_columns(
@@ -359,54 +313,37 @@ def _details(run: Run) -> Iterator[tuple[str, Sequence[str]]]:
 
 def as_csv(run: Run) -> str:
     """Return a row for each variant and round, with times in seconds and a row of names first."""
-    fields = sorted({name for variant in run.variants for name in variant.settings})
+    rows = [_row(variant, measured) for variant in run.variants for measured in variant.rounds]
+    settings = sorted({f"setting_{name}" for variant in run.variants for name in variant.settings})
+    names = [name for name in dict.fromkeys(chain(*rows)) if name not in settings]
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*_CSV, *(f"setting_{name}" for name in fields)])
-    for variant in run.variants:
-        for measured in variant.rounds:
-            row = _row(variant, measured)
-            writer.writerow([*row, *(variant.settings.get(name, "") for name in fields)])
+    writer = csv.DictWriter(file, [*names, *settings], restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return file.getvalue()
 
 
 #: Columns that are named as in :class:`Measured`.
-_PLAIN: Final = (
-    *("round", "broken", "seconds", "operations", "rate", "asked_rate", "not_started"),
-)
-_COUNTS: Final = ("fall_backs", "waits", "conflicts")
-_CSV: Final = (
-    *(
-        "variant",
-        "kind",
-        *_PLAIN,
-        *figures.PERCENTILES,
-        "queue_p50",
-        "queue_p99",
-        "store_p50",
-        "store_p99",
-    ),
-    *("batches", "operations_per_batch", *_COUNTS, "errors"),
-    *("client_cpu_per_operation", "server_cpu_per_operation", "client_memory", "server_memory"),
-)
+_PLAIN: Final = ("round", "broken", "seconds", "operations", "rate", "asked_rate", "not_started")
 
 
-def _row(variant: Variant, measured: Measured) -> list[Any]:
+def _row(variant: Variant, measured: Measured) -> dict[str, Any]:
     latencies = measured.latencies.get("all")
     percentiles = latencies.percentiles if latencies else {}
-    return [
-        variant.name,
-        variant.kind,
-        *(getattr(measured, name) for name in _PLAIN),
-        *(percentiles.get(name) for name in figures.PERCENTILES),
-        *(measured.queue_seconds.get(name) for name in ("p50", "p99")),
-        *(measured.store_seconds.get(name) for name in ("p50", "p99")),
-        measured.batches,
-        figures.operations_per_batch(measured),
-        *(getattr(measured, name) for name in _COUNTS),
-        sum(measured.errors.values()),
-        figures.client_cpu(measured),
-        figures.server_cpu(measured),
-        measured.client_memory,
-        measured.server_memory,
-    ]
+    return {
+        "variant": variant.name,
+        "kind": variant.kind,
+        **{name: getattr(measured, name) for name in _PLAIN},
+        **{name: percentiles.get(name) for name in figures.PERCENTILES},
+        **{f"queue_{name}": measured.queue_seconds.get(name) for name in ("p50", "p99")},
+        **{f"store_{name}": measured.store_seconds.get(name) for name in ("p50", "p99")},
+        "batches": measured.batches,
+        "operations_per_batch": figures.operations_per_batch(measured),
+        **{name: getattr(measured, name) for name in ("fall_backs", "waits", "conflicts")},
+        "errors": sum(measured.errors.values()),
+        "client_cpu_per_operation": figures.client_cpu(measured),
+        "server_cpu_per_operation": figures.server_cpu(measured),
+        "client_memory": measured.client_memory,
+        "server_memory": measured.server_memory,
+        **{f"setting_{name}": value for name, value in variant.settings.items()},
+    }

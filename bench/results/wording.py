@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from .statistics import Estimate
 
-__all__ = ["count", "interval", "listed", "milliseconds", "number", "share", "spread", "times"]
-
 
 def number(value: float | None) -> str:
     """Return a rate or a count, without digits that no measurement has."""
@@ -61,4 +59,5 @@ def listed(names: Sequence[str], most: int = 4) -> str:
 
 def count(number: int, noun: str) -> str:
     """Return a count with its noun, as ``1 round`` or ``2 rounds``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"

@@ -14,8 +14,6 @@ from .events import Event
 from .history import FaultTime, History
 from .plan import Plan
 
-__all__ = ["Logs", "Verdict", "judge"]
-
 #: The published messages by topic: their sequence numbers, in the order of the log.
 Logs: TypeAlias = Mapping[str, Sequence[int]]
 
@@ -48,6 +46,11 @@ class Verdict(NamedTuple):
         """Whether it holds."""
         return not self.violations
 
+    def cells(self) -> tuple[str, str, str]:
+        """Return the promise, whether it holds, and what was found, for a table."""
+        found = "\n".join((self.found, *self.violations))
+        return self.promise, "yes" if self.holds else "NO", found
+
 
 def judge(plan: Plan, history: History, logs: Logs) -> list[Verdict]:
     """Return the verdicts on a simulation.
@@ -67,7 +70,6 @@ def judge(plan: Plan, history: History, logs: Logs) -> list[Verdict]:
         _all_accepted(history),
         _after_crashes(plan, history),
         _steady(plan, history),
-        _moves(history),
     ]
 
 
@@ -146,35 +148,31 @@ def _nothing_lost(plan: Plan, history: History, logs: Logs) -> Verdict:
 
 def _deliveries(history: History, logs: Logs) -> Verdict:
     wrong: list[str] = []
-    last: dict[tuple[str, str], int] = defaultdict(int)  # taken by the current reader
-    most: dict[tuple[str, str], int] = defaultdict(int)  # taken by any
-    fresh: set[tuple[str, str]] = set()
+    last: dict[str, int] = defaultdict(int)  # taken by the current reader
+    most: dict[str, int] = defaultdict(int)  # taken by any
+    fresh: set[str] = set()
     again = greatest = 0
     for event in _merged(history, "subscribed", "taken"):
-        key = event["topic"], event["subscriber"]
+        who, log = _subscriber(event), logs.get(event["topic"], ())
         if event.name == "subscribed":
-            fresh.add(key)
+            fresh.add(who)
             continue
         for number, sequence in event["messages"]:
-            if key in fresh:
-                fresh.discard(key)
-                repeated = max(0, most[key] - number + 1)
+            if who in fresh:
+                fresh.discard(who)
+                repeated = max(0, most[who] - number + 1)
                 again, greatest = again + repeated, max(greatest, repeated)
-                in_order = number <= most[key] + 1
+                in_order = number <= most[who] + 1
             else:
-                in_order = number == last[key] + 1
+                in_order = number == last[who] + 1
             if not in_order:
-                wrong.append(f"{key[0]}: {key[1]} got message {number} after {last[key]}")
-            log = logs.get(key[0], ())
+                wrong.append(f"{who} got message {number} after {last[who]}")
             if number > len(log) or log[number - 1] != sequence:
-                wrong.append(f"{key[0]}: {key[1]} got message {number}, which is another one")
-            last[key], most[key] = number, max(most[key], number)
-    done = {(event["topic"], event["subscriber"]) for event in history.named("finished")}
-    for event in history.named("subscribed"):
-        key = event["topic"], event["subscriber"]
-        if key not in done:
-            done.add(key)
-            wrong.append(f"{key[0]}: {key[1]} did not get all messages (last {most[key]})")
+                wrong.append(f"{who} got message {number}, which is another one")
+            last[who], most[who] = number, max(most[who], number)
+    done = set(map(_subscriber, history.named("finished")))
+    every = dict.fromkeys(map(_subscriber, history.named("subscribed")))
+    wrong += [f"{w} did not get all messages (last {most[w]})" for w in every if w not in done]
     wrong += [f"the clients have failed: {event['why']}" for event in history.named("broken")]
     found = f"{sum(most.values()):,} delivered, {again} of them again (at most {greatest} at once)"
     return _verdict("every subscriber gets every message, in order", found, wrong)
@@ -182,26 +180,28 @@ def _deliveries(history: History, logs: Logs) -> Verdict:
 
 def _marks(history: History) -> Verdict:
     wrong: list[str] = []
-    stored: dict[tuple[str, str], int] = {}
-    taken: dict[tuple[str, str], int] = defaultdict(int)
-    changes = history.named("mark")
+    stored: dict[str, int] = defaultdict(int)
+    taken: dict[str, int] = defaultdict(int)
     for event in _merged(history, "mark", "taken"):
-        key = event["topic"], event["subscriber"]
+        who = _subscriber(event)
         if event.name == "taken":
-            taken[key] = max(taken[key], event["messages"][-1][0])
+            taken[who] = max(taken[who], event["messages"][-1][0])
             continue
-        if event["mark"] < stored.get(key, 0):
-            wrong.append(f"{key[0]}: {key[1]} went back from {stored[key]} to {event['mark']}")
-        if event["mark"] > taken[key]:
-            wrong.append(f"{key[0]}: {key[1]} is at {event['mark']}, but got {taken[key]}")
-        stored[key] = event["mark"]
+        if event["mark"] < stored[who]:
+            wrong.append(f"{who} went back from {stored[who]} to {event['mark']}")
+        if event["mark"] > taken[who]:
+            wrong.append(f"{who} is at {event['mark']}, but got {taken[who]}")
+        stored[who] = event["mark"]
     for event in history.named("finished"):
-        key = event["topic"], event["subscriber"]
-        if stored.get(key, 0) < event["consumed"]:
-            wrong.append(
-                f"{key[0]}: {key[1]} consumed {event['consumed']}, but {stored.get(key)} is stored"
-            )
-    return _verdict("consume marks never go back", f"{len(changes):,} changes seen", wrong)
+        who = _subscriber(event)
+        if stored[who] < event["consumed"]:
+            wrong.append(f"{who} consumed {event['consumed']}, but {stored[who]} is stored")
+    changes = len(history.named("mark"))
+    return _verdict("consume marks never go back", f"{changes:,} changes seen", wrong)
+
+
+def _subscriber(event: Event) -> str:
+    return f"{event['topic']}: {event['subscriber']}"
 
 
 def _all_accepted(history: History) -> Verdict:
@@ -220,7 +220,8 @@ def _all_accepted(history: History) -> Verdict:
 
 
 def _after_crashes(plan: Plan, history: History) -> Verdict:
-    publishing = _publishing(plan, history)
+    began = [event.at for event in history.named("publishing")]
+    published = min(began, default=history.begun) + plan.seconds
     killed = {fault.source: fault for fault in history.faults if fault.kind == "kill"}
     gaps: list[float] = []
     for owners in history.owners.values():
@@ -230,7 +231,7 @@ def _after_crashes(plan: Plan, history: History) -> Verdict:
             crash = killed[owned.source].begun
             if after is not None:
                 gaps.append(after.begun - crash)
-            elif crash + 2 * plan.session_timeout < publishing:
+            elif crash + 2 * plan.session_timeout < published:
                 gaps.append(math.inf)
     limit = plan.session_timeout + _AFTER_SESSION
     promise = f"after a crash, half of its topics have an owner within {limit:g} s"
@@ -239,11 +240,8 @@ def _after_crashes(plan: Plan, history: History) -> Verdict:
         return Verdict(promise, f"{crashes}, no topics")
     middle, longest = median(gaps), max(gaps)
     found = f"{crashes}, {len(gaps)} topics: half {middle:.1f} s, all {longest:.1f} s"
-    ends = [
-        min(event.at for event in gone) - fault.begun
-        for fault in killed.values()
-        if (gone := _gone(history, fault))
-    ]
+    ends = [_session_end(history, fault) - fault.begun for fault in killed.values()]
+    ends = [seconds for seconds in ends if math.isfinite(seconds)]
     if ends:
         # ZooKeeper ends a session up to a tick late, 2 s by default. Hubs cannot change that.
         limit = max(limit, median(ends) + _AFTER_SESSION)
@@ -252,18 +250,11 @@ def _after_crashes(plan: Plan, history: History) -> Verdict:
     return Verdict(promise, found, (found,) if late else (), timed=True)
 
 
-def _gone(history: History, fault: FaultTime) -> list[Event]:
-    """Return when the incarnations of a killed process were seen to have ended."""
-    lives = {
-        (event["hub"], event["incarnation"])
-        for event in history.named("sample")
-        if event.source == fault.source
-    }
-    return [
-        event
-        for event in history.named("gone")
-        if (event["hub"], event["incarnation"]) in lives and event.at > fault.begun
-    ]
+def _session_end(history: History, fault: FaultTime) -> float:
+    """Return when the hub that was killed was seen to have gone."""
+    gone = history.named("gone")
+    after = (event.at for event in gone if event["hub"] == fault.hub and event.at > fault.begun)
+    return min(after, default=math.inf)
 
 
 def _steady(plan: Plan, history: History) -> Verdict:
@@ -298,23 +289,6 @@ def _steady(plan: Plan, history: History) -> Verdict:
         f"{background / seconds:.1f} a second and hub"
     )
     return _verdict(promise, found, [found] if asked else [])
-
-
-def _moves(history: History) -> Verdict:
-    moves = sum(
-        before.hub != after.hub
-        for owners in history.owners.values()
-        for before, after in pairwise(owners)
-    )
-    kinds = [fault.kind for fault in history.faults]
-    faults = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)) or "none"
-    return Verdict("topics move", f"{moves} times, with these faults: {faults}")
-
-
-def _publishing(plan: Plan, history: History) -> float:
-    """Return the end of the publishing."""
-    begun = [event.at for event in history.named("publishing")]
-    return min(begun, default=history.begun) + plan.seconds
 
 
 def _samples(history: History) -> Iterator[tuple[Event, Event]]:

@@ -9,21 +9,16 @@ all accepted messages.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...hubs import AsyncHubConnections, AsyncReader, AsyncTopicClient
 from ...ops.errors import MetadataStoreError
 from .events import Recorder
-from .plan import Plan
-
-__all__ = ["ClientsTask", "main"]
+from .plan import Plan, task
 
 # Seconds for one request to a hub, which may be suspended.
 _REQUEST: Final = 2.0
@@ -33,25 +28,6 @@ _CALL: Final = 60.0
 _LOOK: Final = 0.5
 # Seconds after the end of publishing within which subscribers must have all messages.
 _PATIENCE: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class ClientsTask:
-    """The task of the client process.
-
-    Attributes:
-        hubs: the addresses of the hubs.
-        events: the file for its records.
-        plan: the plan, as JSON.
-    """
-
-    hubs: list[str]
-    events: str
-    plan: dict[str, Any]
-
-    def command(self) -> list[str]:
-        """Return the command that starts the process."""
-        return [sys.executable, "-m", __name__, json.dumps(asdict(self))]
 
 
 class _Clients:
@@ -134,24 +110,21 @@ class _Clients:
         return messages[-1].number
 
 
-async def _run(task: ClientsTask, record: Recorder) -> None:
+async def _run(plan: Plan, hubs: Sequence[str], record: Recorder) -> None:
     async with AsyncHubConnections(_REQUEST) as connections:
-        client = AsyncTopicClient(connections, task.hubs)
-        await _Clients(client, Plan.of(task.plan), record).run()
+        await _Clients(AsyncTopicClient(connections, hubs), plan, record).run()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the clients to their end; return 0."""
-    (text,) = sys.argv[1:] if arguments is None else arguments
-    task = ClientsTask(**json.loads(text))
-    record = Recorder(Path(task.events))
+def main() -> None:
+    """Run the clients to their end."""
+    given = task()
+    record = Recorder(Path(given.pop("events")))
     try:
-        asyncio.run(_run(task, record))
+        asyncio.run(_run(**given, record=record))
     except BaseException as error:
         record("broken", why=repr(error))
         raise
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-__all__ = ["Event", "Recorder", "Tail"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +65,9 @@ class Tail:
         for file in sorted(self._directory.glob("*.jsonl")):
             with file.open("rb") as lines:
                 lines.seek(self._read.get(file, 0))
-                # A killed process may leave half a line.
-                for line in _whole(lines):
+                for line in lines:
+                    if not line.endswith(b"\n"):
+                        break  # A killed process may leave half a line.
                     shown = json.loads(line)
                     yield Event(shown.pop("at"), file.stem, shown.pop("event"), shown)
                     self._read[file] = self._read.get(file, 0) + len(line)
-
-
-def _whole(lines: Iterable[bytes]) -> Iterator[bytes]:
-    return (line for line in lines if line.endswith(b"\n"))

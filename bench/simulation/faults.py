@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import assert_never
+from typing import Final, assert_never
 
 from ...hubs import Hosts
 from ...ops.errors import MetadataStoreError
 from ...testing.servers.processes import HOST, ServerProcess
 from .events import Recorder
-from .hub import HubTask
 from .lines import Lines
 from .plan import Fault, Plan
 
-__all__ = ["Faults", "SimulatedHub"]
+#: How long each fault lasts, in session timeouts: at least, and at most.
+_LASTS: Final[Mapping[Fault, tuple[float, float]]] = {
+    "kill": (0.2, 1.5),
+    "pause": (1.3, 2.0),
+    "cut": (1.3, 2.0),
+    "blink": (0.1, 0.4),
+    "drain": (1.0, 2.0),
+    "leave": (1.0, 2.0),
+    "join": (3.0, 4.0),
+}
 
 
 class SimulatedHub:
@@ -25,33 +33,19 @@ class SimulatedHub:
     Args:
         number: its number, from 0.
         port: its port.
-        directory: where its processes run and record.
-        url: the URL by which it reaches the store.
-        region: the path of the region.
-        logs: the directory of the messages.
+        events: where its processes run and record.
         plan: the plan.
+        task: what else its processes are given.
     """
 
-    def __init__(
-        self,
-        number: int,
-        port: int,
-        directory: Path,
-        url: str,
-        region: str,
-        logs: Path,
-        plan: Plan,
-    ) -> None:
+    def __init__(self, number: int, port: int, events: Path, plan: Plan, **task: str) -> None:
         self.number = number
         self.address = f"{HOST}:{port}"
-        self.process = ServerProcess(f"hub-{number + 1}", directory)
+        self.process = ServerProcess(f"hub-{number + 1}", events)
         self.fault: Fault | None = None
         self.healed_at = 0.0
-        self._port = port
-        self._url = url
-        self._region = region
-        self._logs = logs
         self._plan = plan
+        self._task = {**task, "port": port}
         self._starts = 0
 
     @property
@@ -74,15 +68,9 @@ class SimulatedHub:
     def start(self) -> None:
         """Start a process."""
         self._starts += 1
-        task = HubTask(
-            self._url,
-            self._region,
-            self._port,
-            str(self._logs),
-            str(self.process.directory / f"{self.source}.jsonl"),
-            self._plan.as_json(),
-        )
-        self.process.launch(task.command(), os.environ)
+        events = str(self.process.directory / f"{self.source}.jsonl")
+        command = self._plan.command("hub", events=events, **self._task)
+        self.process.launch(command, os.environ)
 
 
 class Faults:
@@ -155,39 +143,31 @@ class Faults:
         return self._rest.pop()
 
     def _hurt(self, hub: SimulatedHub, fault: Fault, now: float) -> None:
-        session, uniform = self._plan.session_timeout, self._dice.uniform
         self._record("fault", kind=fault, hub=hub.address, process=hub.source)
         match fault:
             case "kill":
                 hub.process.kill()
-                seconds = session * uniform(0.2, 1.5)
             case "pause":
                 hub.process.pause()
-                seconds = session * uniform(1.3, 2.0)
-            case "cut":
+            case "cut" | "blink":
                 self._line().cut(hub.number)
-                seconds = session * uniform(1.3, 2.0)
-            case "blink":
-                self._line().cut(hub.number)
-                seconds = session * uniform(0.1, 0.4)
             case "drain":
                 self._drain(hub, True)
-                seconds = session * uniform(1.0, 2.0)
             case "leave":
                 hub.process.terminate()
-                seconds = session * uniform(1.0, 2.0)
             case "join":
                 hub.start()
-                seconds = session * uniform(3.0, 4.0)
             case _:
                 assert_never(fault)
         hub.fault = fault
-        hub.healed_at = now + seconds
+        hub.healed_at = now + self._plan.session_timeout * self._dice.uniform(*_LASTS[fault])
 
     def _heal(self, hub: SimulatedHub) -> None:
         assert hub.fault is not None
         match hub.fault:
-            case "kill":
+            case "leave" if hub.process.running:
+                return  # It hands its topics over.
+            case "kill" | "leave":
                 hub.start()
             case "pause":
                 hub.process.resume()
@@ -195,10 +175,6 @@ class Faults:
                 self._line().restore(hub.number)
             case "drain":
                 self._drain(hub, False)
-            case "leave":
-                if hub.process.running:
-                    return  # It hands its topics over.
-                hub.start()
             case "join":
                 hub.process.terminate()
             case _:

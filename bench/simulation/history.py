@@ -9,8 +9,6 @@ from typing import Literal, TypeAlias
 
 from .events import Event
 
-__all__ = ["FaultTime", "History", "Ownership"]
-
 #: How an ownership ended: the hub released the topic or noticed its loss, it was killed, its
 #: session may have ended, or the records end.
 End: TypeAlias = Literal["lost", "killed", "expired", "records"]
@@ -91,7 +89,7 @@ class History:
             by_name[event.name].append(event)
         times = [event.at for event in ordered] or [0.0]
         made = cls(by_name, times[0], times[-1])
-        made.owners = _Owners(made.ended).follow(ordered)
+        made.owners = _owners(ordered, made.ended)
         made._follow_faults(ordered)
         return made
 
@@ -108,52 +106,40 @@ class History:
                 under_way[event["hub"]].ended = event.at
 
 
-class _Owners:
-    """Follows the owners of topics."""
+def _owners(ordered: Iterable[Event], last: float) -> dict[str, list[Ownership]]:
+    """Follow the owners of topics, until the records end."""
+    owners: dict[str, list[Ownership]] = defaultdict(list)
+    held: dict[tuple[str, str], Ownership] = {}  # by process and topic
+    # By process and incarnation: until when the hub may serve, according to itself.
+    until: dict[tuple[str, int], float] = {}
 
-    def __init__(self, ended: float) -> None:
-        self._ended = ended  # of the records
-        self._owners: dict[str, list[Ownership]] = defaultdict(list)
-        self._held: dict[tuple[str, str], Ownership] = {}  # by process and topic
-        # By process and incarnation: until when the hub may serve, according to itself.
-        self._until: dict[tuple[str, int], float] = {}
-
-    def follow(self, ordered: Iterable[Event]) -> dict[str, list[Ownership]]:
-        for event in ordered:
-            if event.name == "sample":
-                # A hub that has lost its session records that it must not serve.
-                life = event.source, event["incarnation"]
-                self._until[life] = max(self._until.get(life, event["until"]), event["until"])
-            elif event.name == "acquired":
-                self._begin(event)
-            elif event.name == "lost":
-                self._end(event.source, event["topic"], event.at, "lost")
-            elif event.name == "died" or (event.name == "fault" and event["kind"] == "kill"):
-                for source, topic in [key for key in self._held if key[0] == event["process"]]:
-                    self._end(source, topic, event.at, "killed")
-        for source, topic in [*self._held]:
-            self._end(source, topic, self._ended, "records")
-        return dict(self._owners)
-
-    def _begin(self, event: Event) -> None:
-        self._end(event.source, event["topic"], event.at, "lost")
-        owned = self._held[event.source, event["topic"]] = Ownership(
-            event["topic"],
-            event["epoch"],
-            event["hub"],
-            event["incarnation"],
-            event.source,
-            event.at,
-            self._ended,
-        )
-        self._owners[owned.topic].append(owned)
-
-    def _end(self, source: str, topic: str, at: float, why: End) -> None:
-        owned = self._held.pop((source, topic), None)
+    def end(source: str, topic: str, at: float, why: End) -> None:
+        owned = held.pop((source, topic), None)
         if owned is None:
             return
-        promised = self._until.get((source, owned.incarnation), at)
+        promised = until.get((source, owned.incarnation), at)
         # A hub that notices its loss late has not served since its session may have ended: it
         # checks that time before each message and each delivery.
         owned.ended, owned.end = (promised, "expired") if promised < at else (at, why)
         owned.ended = max(owned.ended, owned.begun)
+
+    for event in ordered:
+        if event.name == "sample":
+            # A hub that has lost its session records that it must not serve.
+            life = event.source, event["incarnation"]
+            until[life] = max(until.get(life, event["until"]), event["until"])
+        elif event.name == "acquired":
+            topic = event["topic"]
+            end(event.source, topic, event.at, "lost")
+            epoch, hub, incarnation = (event[name] for name in ("epoch", "hub", "incarnation"))
+            owned = Ownership(topic, epoch, hub, incarnation, event.source, event.at, last)
+            held[event.source, topic] = owned
+            owners[topic].append(owned)
+        elif event.name == "lost":
+            end(event.source, event["topic"], event.at, "lost")
+        elif event.name == "died" or (event.name == "fault" and event["kind"] == "kill"):
+            for source, topic in [key for key in held if key[0] == event["process"]]:
+                end(source, topic, event.at, "killed")
+    for source, topic in [*held]:
+        end(source, topic, last, "records")
+    return dict(owners)

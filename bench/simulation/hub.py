@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
-import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ... import open_async_store
 from ...hubs import (
@@ -19,15 +18,12 @@ from ...hubs import (
     AsyncTopicHub,
     Claim,
     HubSettings,
-    Message,
     StaleEpochError,
 )
+from ...stores.backend import Answer, Backend, PassingBackend, ReadRequest, WriteRequest
 from ...testing.servers.processes import HOST
 from .events import Recorder
-from .plan import Plan
-from .traffic import Traffic
-
-__all__ = ["HubTask", "main"]
+from .plan import Plan, task
 
 # Seconds between two records of a hub's store operations.
 _SAMPLE: Final = 0.25
@@ -35,49 +31,24 @@ _SAMPLE: Final = 0.25
 _PATIENCE: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class HubTask:
-    """The task of a hub process.
-
-    Attributes:
-        url: the URL of its store.
-        region: the path of the region.
-        port: its port.
-        logs: the directory of the messages.
-        events: the file for its records.
-        plan: the plan, as JSON.
-    """
-
-    url: str
-    region: str
-    port: int
-    logs: str
-    events: str
-    plan: dict[str, Any]
-
-    def command(self) -> list[str]:
-        """Return the command that starts the process."""
-        return [sys.executable, "-m", __name__, json.dumps(asdict(self))]
-
-
-class _RecordedLogs:
+class _RecordedLogs(AsyncFileLogs):
     """The logs of a hub, with a record of each epoch that begins and of each append."""
 
-    def __init__(self, logs: AsyncFileLogs, record: Recorder) -> None:
-        self._logs = logs
+    def __init__(self, directory: str, record: Recorder) -> None:
+        super().__init__(directory, sync=False)
         self._record = record
         self.appended = 0
 
     async def begin(self, claim: Claim) -> int:
         begun = time.monotonic()
-        last = await self._logs.begin(claim)
+        last = await super().begin(claim)
         self._record("began", topic=claim.topic, epoch=claim.epoch, begun=begun)
         return last
 
     async def append(self, claim: Claim, bodies: Sequence[bytes]) -> int:
         begun = time.monotonic()
         try:
-            last = await self._logs.append(claim, bodies)
+            last = await super().append(claim, bodies)
         except StaleEpochError:
             self._record("refused", topic=claim.topic, epoch=claim.epoch, begun=begun)
             raise
@@ -85,31 +56,67 @@ class _RecordedLogs:
         self.appended += len(bodies)
         return last
 
-    async def read(self, topic: str, after: int, most: int) -> list[Message]:
-        return await self._logs.read(topic, after, most)
 
-    async def end(self, claim: Claim) -> None:
-        await self._logs.end(claim)
+class _Counting(PassingBackend):
+    """Counts the operations that the store has received, by their subject. Thread-safe."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._lock = threading.Lock()  # guards the field
+        self._counts: Counter[str] = Counter()
+
+    def counts(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._counts)
+
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
+        self._count(requests)
+        return super().write(requests, deadline)
+
+    def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
+        self._count(requests)
+        return super().read(requests, deadline)
+
+    def _count(self, requests: Sequence[ReadRequest] | Sequence[WriteRequest]) -> None:
+        with self._lock:
+            self._counts.update(map(_about, requests))
 
 
-async def _serve(task: HubTask, record: Recorder) -> None:
-    plan = Plan.of(task.plan)
+def _about(request: ReadRequest | WriteRequest) -> str:
+    """Return the subject: hubs and loads, subscriptions and marks, or topics and all else."""
+    parts = () if request.options is None else request.options.parts
+    paths = [part.path for part in parts] or [request.path]
+    if any("/hosts" in path for path in paths):
+        return "hosts"
+    return "subscriptions" if any("/subscribers" in path for path in paths) else "topics"
+
+
+async def _serve(
+    plan: Plan, url: str, region: str, port: int, directory: str, record: Recorder
+) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    traffic = Traffic()
-    logs = _RecordedLogs(AsyncFileLogs(task.logs, sync=False), record)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    wrapped: list[_Counting] = []
+
+    def wrap(backend: Backend) -> Backend:
+        wrapped.append(_Counting(backend))
+        return wrapped[0]
+
+    logs = _RecordedLogs(directory, record)
     server = AsyncHubServer()
-    address = f"{HOST}:{task.port}"
+    address = f"{HOST}:{port}"
     async with open_async_store(
-        task.url,
+        url,
         connect_timeout=_PATIENCE,
         session_timeout=plan.session_timeout,
         operation_timeout=2 * plan.session_timeout,
-        wrap=traffic.wrap,
+        wrap=wrap,
     ) as store:
-        hub = AsyncTopicHub(store, task.region, address, logs, _settings(plan))
+        # A short simulation shows effects that otherwise take minutes.
+        settings = HubSettings(
+            ownership=plan.ownership, most_redelivered=100, mark_interval=0.5, shed_interval=2.0
+        )
+        hub = AsyncTopicHub(store, region, address, logs, settings)
 
         async def acquired(claim: Claim) -> None:
             record(
@@ -129,7 +136,7 @@ async def _serve(task: HubTask, record: Recorder) -> None:
             record("serving", hub=address, incarnation=hub.info.incarnation)
             # Not before it has registered, which may take as long as the session of the previous
             # process: refused clients ask another hub at once.
-            await server.listen(HOST, task.port)
+            await server.listen(HOST, port)
             server.serve(hub)
             while not stop.is_set():
                 record(
@@ -139,7 +146,7 @@ async def _serve(task: HubTask, record: Recorder) -> None:
                     until=hub.valid_until(),
                     topics=len(hub.topics),
                     appended=logs.appended,
-                    asked=traffic.counts(),
+                    asked=wrapped[0].counts(),
                 )
                 try:
                     async with asyncio.timeout(_SAMPLE):
@@ -153,24 +160,12 @@ async def _serve(task: HubTask, record: Recorder) -> None:
     record("stopped", hub=address)
 
 
-def _settings(plan: Plan) -> HubSettings:
-    """Return settings that make a short simulation show effects that otherwise take minutes."""
-    return HubSettings(
-        ownership=plan.ownership,
-        most_redelivered=100,
-        mark_interval=0.5,
-        shed_interval=2.0,
-    )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a hub until SIGTERM; return 0."""
-    (text,) = sys.argv[1:] if arguments is None else arguments
-    task = HubTask(**json.loads(text))
-    record = Recorder(Path(task.events))
-    asyncio.run(_serve(task, record))
-    return 0
+def main() -> None:
+    """Run a hub until SIGTERM."""
+    given = task()
+    record = Recorder(Path(given.pop("events")))
+    asyncio.run(_serve(**given, record=record))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

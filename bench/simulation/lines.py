@@ -9,8 +9,6 @@ from ...stores.urls import StoreURL
 from ...testing.servers.processes import HOST, free_ports
 from ...testing.servers.proxies import CLIENT, Proxies, Route
 
-__all__ = ["Lines"]
-
 # The default ports of servers.
 _PORTS: Final = {"etcd": 2379, "zookeeper": 2181, "zk": 2181}
 

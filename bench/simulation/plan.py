@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Literal, Self, TypeAlias, get_args
 
 from ...batching.settings import check_seconds
 from ...hubs import OwnershipMode
 from ...ops.errors import InvalidSettingError
-
-__all__ = ["FAULTS", "Fault", "Plan"]
 
 #: The faults of a hub:
 #:
@@ -27,7 +28,6 @@ FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 _SECONDS: Final = ("seconds", "kill_every", "session_timeout")
 # The shortest simulation with faults, in session timeouts.
 _SESSIONS: Final = 6
-_COUNTS: Final = ("hubs", "topics", "subscribers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +64,6 @@ class Plan:
     def __post_init__(self) -> None:
         for name in _SECONDS:
             check_seconds(name, getattr(self, name))
-        for name in _COUNTS:
-            count = getattr(self, name)
-            if type(count) is not int or count < 1:
-                raise InvalidSettingError(f"{name} must be an int from 1 on, not {count!r:.80}")
         if self.faults and self.hubs < 2:
             raise InvalidSettingError("hubs must be 2 at least: one fails, another takes over")
         if not 0 < self.rate <= 100_000:
@@ -93,13 +89,23 @@ class Plan:
         width = len(str(self.topics))
         return [f"topic-{number:0{width}}" for number in range(1, self.topics + 1)]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the plan in the form that :meth:`of` takes."""
-        return asdict(self)
+    def command(self, module: str, **task: Any) -> list[str]:
+        """Return the command that runs a module of this folder, which reads its :func:`task`."""
+        return [
+            sys.executable,
+            "-m",
+            f"{__package__}.{module}",
+            json.dumps({**task, "plan": asdict(self)}),
+        ]
 
     @classmethod
-    def of(cls, shown: dict[str, Any]) -> Self:
-        """Return the plan that :meth:`as_json` has encoded."""
-        known = {field.name for field in fields(cls)}
-        values = {name: value for name, value in shown.items() if name in known}
-        return cls(**{**values, "faults": tuple(values["faults"])})
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return the plan with these values, among which may be others."""
+        known = {field.name for field in fields(cls)} & values.keys()
+        return cls(**{name: values[name] for name in known} | {"faults": tuple(values["faults"])})
+
+
+def task() -> dict[str, Any]:
+    """Return what :meth:`Plan.command` has given to this process, and the plan."""
+    given = json.loads(sys.argv[1])
+    return {**given, "plan": Plan.of(given["plan"])}

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from rich.console import Console
 
 from ... import open_store
-from ...hubs import FileLogs, Hosts, HubInfo, open_managers
+from ...hubs import FileLogs, Hosts, HubInfo, MetadataManagers, open_managers
+from ...ops.errors import MetadataStoreError
 from ...stores.registry import parse_url
 from ...testing.servers.processes import ServerProcess, ServerStartError, free_ports
 from .checks import Logs, Verdict, judge
-from .clients import ClientsTask
 from .events import Recorder, Tail
 from .faults import Faults, SimulatedHub
 from .history import History
 from .lines import Lines
-from .live import Board, Show
-from .marks import MarkReader
+from .live import Board
 from .plan import Plan
-
-__all__ = ["Outcome", "simulate"]
 
 # Seconds between two checks of the records and of the faults.
 _LOOK: Final = 0.1
@@ -36,6 +34,10 @@ _PATIENCE: Final = 120.0
 # then stay, and at the end of the publishing, when everything must recover.
 _CALM_AT_FIRST: Final = 2.0
 _CALM_AT_LAST: Final = 3.0
+
+
+# Seconds between two readings.
+_PAUSE: Final = 1.0
 
 
 class Outcome(NamedTuple):
@@ -87,19 +89,19 @@ def simulate(url: str, region: str, plan: Plan, directory: Path, console: Consol
                 number,
                 port,
                 events,
-                url if lines is None else lines.url(number),
-                region,
-                logs,
                 plan,
+                url=url if lines is None else lines.url(number),
+                region=region,
+                directory=str(logs),
             )
             for number, port in enumerate(free_ports(plan.addresses))
         ]
         clients = ServerProcess("clients", events)
         for process in (*(hub.process for hub in hubs), clients):
             stack.callback(process.kill)
-        begun = time.monotonic()
-        board, tail = Board(plan, hubs, begun), Tail(events)
-        show = stack.enter_context(Show(board, console))
+        board, tail = Board(plan, hubs, console), Tail(events)
+        if console.is_terminal:
+            stack.enter_context(board.live)
 
         alive: dict[str, HubInfo] = {}
 
@@ -109,19 +111,17 @@ def simulate(url: str, region: str, plan: Plan, directory: Path, console: Consol
             for name, info in before.items():
                 if alive.get(name) != info:
                     record("gone", hub=name, incarnation=info.incarnation)
-            board.add(tail.new())
-            show.refresh()
+            board.show(tail.new())
             time.sleep(_LOOK)
 
         first = hubs[: plan.hubs]
         for hub in first:
             hub.start()
         _await_hubs(first, hosts, look)
-        task = ClientsTask(
-            [hub.address for hub in first], str(events / "clients.jsonl"), plan.as_json()
-        )
-        with MarkReader(managers, plan, record):
-            clients.launch(task.command(), os.environ)
+        addresses = [hub.address for hub in first]
+        command = plan.command("clients", events=str(events / "clients.jsonl"), hubs=addresses)
+        with _recorded_marks(managers, plan, record):
+            clients.launch(command, os.environ)
             now = time.monotonic()
             begin = now + _CALM_AT_FIRST * plan.session_timeout
             end = now + plan.seconds - _CALM_AT_LAST * plan.session_timeout
@@ -178,3 +178,35 @@ def _contents(plan: Plan, directory: Path) -> Logs:
         while messages := logs.read(topic, len(bodies), sys.maxsize):
             bodies += [int(message.body) for message in messages]
     return found
+
+
+@contextmanager
+def _recorded_marks(managers: MetadataManagers, plan: Plan, record: Recorder) -> Iterator[None]:
+    """Record each stored mark that is seen, on a thread. The last reading follows the context."""
+    seen: dict[tuple[str, str], int] = {}
+    end = threading.Event()
+
+    def read() -> None:
+        for topic in plan.topic_names:
+            try:
+                found = managers.subscriptions.read_subscriptions(topic)
+            except MetadataStoreError:
+                continue  # The next reading sees more.
+            for name, (data, _) in found.items():
+                mark = 0 if data.state is None else data.state.mark.local
+                if mark != seen.get((topic, name)):
+                    seen[topic, name] = mark
+                    record("mark", topic=topic, subscriber=name, mark=mark)
+
+    def run() -> None:
+        while not end.wait(_PAUSE):
+            read()
+
+    thread = threading.Thread(target=run, name="simulation-marks")
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+        read()

@@ -18,7 +18,7 @@ where the package and its extras are installed already.
 - ``limits``: each row is compared with a figure of the same rounds: of the store's raw ceiling, of
   its plain client, or of another row
 - ``spark``: rates are compared with one process without Spark, or with Spark and the store's plain
-  client; the memory of a job with that for a tenth of the rows
+  client
 - ``kills``: a server that is killed under load
 - ``memory``: a long stream of puts
 """

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,7 +17,8 @@ from rich.console import Console
 
 from batchkeeper.bench.conditions import as_document
 from batchkeeper.bench.figures import check_extra
-from batchkeeper.bench.live import show_live
+from batchkeeper.bench.options import FROM_1, declare, output_console, tell
+from batchkeeper.bench.rounds import show_live
 from batchkeeper.bench.target import open_target
 from batchkeeper.bench.workload import WrongAnswerError
 from batchkeeper.ops.errors import MetadataStoreError, UnsupportedError
@@ -30,21 +31,11 @@ from . import kills, memory, spark
 from .limits import measuring as limits
 from .report import as_json, print_report
 from .rows import Results
-from .spark import JobFailedError
 
-_FINE: Final = 0
 _WRONG: Final = 1
 _FAILED: Final = 2
 
-_FAILURES: Final = (
-    *(JavaMissingError, JobFailedError, MetadataStoreError),
-    *(ServerMissingError, ServerStartError),
-)
-
-_AT_LEAST_1: Final = at_least(1, int)
-_ALL: Final = " and ".join(spark.STORES)
-_ROUNDS: Final = f"{limits.Extent().rounds} (limits), {spark.Extent().rounds} (spark); quick: 1"
-_ONLY: Final = f"this row of limits or part of spark ({', '.join(spark.PARTS)}); may be repeated"
+_FAILURES: Final = (JavaMissingError, MetadataStoreError, ServerMissingError, ServerStartError)
 
 # Wide enough for the table: piped output must not be wrapped to the width of a screen.
 _PIPE_WIDTH: Final = 300
@@ -58,84 +49,71 @@ def main(argv: Sequence[str] | None = None) -> int:
         answer was wrong, or ``kills`` or ``memory`` missed its target; 2 if a store or a job
         failed.
     """
-    parser = _parser()
-    arguments = parser.parse_args(argv)
-    _check_names(parser, arguments)
+    arguments = _parser().parse_args(argv)
     try:
         missed: bool = arguments.program(arguments)
     except WrongAnswerError as error:
-        _tell(f"a wrong answer: {error}")
+        tell(f"a wrong answer: {error}")
         return _WRONG
     except _FAILURES as error:
-        _tell(str(error))
+        tell(str(error))
         return _FAILED
-    return _WRONG if missed else _FINE
+    return int(missed)
 
 
 def _parser() -> argparse.ArgumentParser:
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument(
-        "--dir", type=Path, default=Path(".scratch"), help="folder for data (default: %(default)s)"
-    )
-    table = argparse.ArgumentParser(add_help=False, parents=[shared])
-    table.add_argument("--only", action="append", metavar="NAME", help=f"measure only {_ONLY}")
-    table.add_argument("--rounds", type=_AT_LEAST_1, metavar="N", help=f"default: {_ROUNDS}")
-    table.add_argument("--quick", action="store_true", help="do little, to show that it works")
-    table.add_argument("-o", "--output", choices=("table", "json"), default="table")
-
     parser = argparse.ArgumentParser("./run targets", description="Measure the project's targets.")
     programs = parser.add_subparsers(required=True, metavar="PROGRAM")
 
-    def program(run: Any, about: str, parent: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    def program(run: Any, about: str) -> tuple[argparse.ArgumentParser, Callable[..., None]]:
         name = run.__name__.removeprefix("_")
-        made = programs.add_parser(
-            name, parents=[parent], help=about, description=f"Measure {about}."
-        )
-        made.set_defaults(program=run)
-        return made
+        made = programs.add_parser(name, help=about, description=f"Measure {about}.")
+        made.set_defaults(program=run, error=made.error)
+        add = declare(made)
+        add("--dir", Path, "DIR", Path(".scratch"), "folder for data")
+        return made, add
 
-    made = program(_limits, "how close the client comes to the capacity of its server", table)
+    def table(
+        run: Any, about: str, part: str, rounds: int, **names: Any
+    ) -> tuple[argparse.ArgumentParser, Callable[..., None]]:
+        made, add = program(run, about)
+        add("--only", str, "NAME", None, f"{part}; may be repeated", action="append", **names)
+        add("--rounds", FROM_1, "N", None, f"rounds (default: {rounds}; quick: 1)")
+        about = "do little, to show that it works"
+        made.add_argument("--quick", action="store_true", help=about)
+        made.add_argument("-o", "--output", choices=("table", "json"), default="table")
+        return made, add
+
+    about, default = "how close the client comes to the capacity of its server", limits.Extent()
+    made, add = table(_limits, about, "measure only this row", default.rounds)
     made.add_argument("store", choices=limits.STORES)
-    made.add_argument(
-        "--seconds",
-        type=at_least(0.01, duration),
-        default=limits.Extent().seconds,
-        metavar="TIME",
-        help="duration of one measurement (default: %(default)s)",
+    time = at_least(0.01, duration)
+    add("--seconds", time, "TIME", default.seconds, "duration of one measurement")
+    about, rounds = (
+        "Spark's rates of loading and exporting rows",
+        spark.Extent().rounds,
     )
-    made = program(_spark, "Spark's rates of loading and exporting rows, and its memory", table)
-    made.add_argument("stores", nargs="*", metavar="STORE", help=f"default: {_ALL}")
-    made.add_argument("--rows", type=at_least(10, int), metavar="N", help="rows to load and export")
-    made = program(_kills, "how many writes that a kill catches are settled", shared)
+    made, add = table(_spark, about, "measure only this part", rounds, choices=spark.PARTS)
+    all_stores = " and ".join(spark.STORES)
+    made.add_argument("stores", nargs="*", metavar="STORE", help=f"default: {all_stores}")
+    add("--rows", at_least(10, int), "N", None, "rows to load and export")
+    made, add = program(_kills, "how many writes that a kill catches are settled")
     made.add_argument("store", choices=sorted(SERVERS))
-    made.add_argument("--kills", type=_AT_LEAST_1, default=20, help="default: %(default)s")
-    made.add_argument("--threads", type=_AT_LEAST_1, default=4, help="default: %(default)s")
-    made = program(_memory, "the memory of a long stream of puts", shared)
+    add("--kills", FROM_1, "N", 20, "kills of the server")
+    add("--threads", FROM_1, "N", 4, "threads that create paths")
+    made, add = program(_memory, "the memory of a long stream of puts")
     made.add_argument("target", nargs="?", default="rocksdb", metavar="URL")
-    made.add_argument("--puts", type=_AT_LEAST_1, default=2_000_000, metavar="N")
-    made.add_argument("--limit", type=int, default=64, metavar="MIB", help="default: %(default)s")
+    add("--puts", FROM_1, "N", 2_000_000, "puts of the stream")
+    add("--limit", int, "MIB", 64, "by how much the process may grow")
     return parser
-
-
-def _check_names(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """End the program if it has no such stores, rows or parts."""
-    if arguments.program is _limits:
-        known = [row.name for row in limits.rows_of(arguments.store)]
-        said = f"{arguments.store} has no row"
-    elif arguments.program is _spark:
-        known, said = [*spark.PARTS], "there is no part"
-        for store in arguments.stores:
-            if store not in spark.STORES:
-                parser.error(f"not a store of this program: {store!r}, but {_ALL}")
-    else:
-        return
-    for name in arguments.only or ():
-        if name not in known:
-            parser.error(f"{said} {name!r}, but {', '.join(known)}")
 
 
 def _limits(arguments: argparse.Namespace) -> bool:
     check_extra()
+    known = [row.name for row in limits.rows_of(arguments.store)]
+    for name in arguments.only or ():
+        if name not in known:
+            arguments.error(f"{arguments.store} has no row {name!r}, but {', '.join(known)}")
     rows = limits.rows_of(arguments.store, arguments.only)
     extent = (
         limits.quick(arguments.rounds or 1)
@@ -143,11 +121,11 @@ def _limits(arguments: argparse.Namespace) -> bool:
         else limits.Extent(arguments.rounds or limits.Extent().rounds, arguments.seconds)
     )
     with (
-        open_target(arguments.store, arguments.dir, _tell) as target,
-        show_live(Console(stderr=True)) as live,
+        open_target(arguments.store, arguments.dir, tell) as target,
+        show_live(Console(stderr=True)) as show,
     ):
         conditions = as_document(target)
-        results = limits.measure(target, rows, extent, live)
+        results = limits.measure(target, rows, extent, show)
     said = f"about {extent.seconds:g} s each time, warm-up excluded"
     _show(arguments, extent, said, [(conditions, results)])
     return False
@@ -157,6 +135,9 @@ def _spark(arguments: argparse.Namespace) -> bool:
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise UnsupportedError("this needs Spark: pip install 'batchkeeper[servers,spark]'")
     check_extra()
+    for store in arguments.stores:
+        if store not in spark.STORES:
+            arguments.error(f"not a store of this program: {store!r}, but {spark.STORES}")
     extent = spark.quick(1) if arguments.quick else spark.Extent()
     extent = replace(
         extent, rows=arguments.rows or extent.rows, rounds=arguments.rounds or extent.rounds
@@ -164,15 +145,15 @@ def _spark(arguments: argparse.Namespace) -> bool:
     parts = arguments.only or spark.PARTS
     # It imports Spark, so it must follow the check.
     measure = import_module(".spark.measuring", __package__).measure
-    with show_live(Console(stderr=True)) as live:
+    with show_live(Console(stderr=True)) as show:
         found = [
-            measure(store, rows, extent, arguments.dir, _tell, live)
+            measure(store, rows, extent, arguments.dir, tell, show)
             for store in arguments.stores or spark.STORES
             if (rows := spark.rows_of(store, parts))
         ]
     said = (
         f"{extent.rows:,} rows of 100 bytes (the plain client: {extent.plain_rows:,}), a fresh "
-        f"server each, from local[2]; Spark's start and warm-up excluded; memory once"
+        f"server each, from local[2]; Spark's start and warm-up excluded"
     )
     _show(arguments, extent, said, found)
     return False
@@ -188,10 +169,11 @@ def _show(
         made = [as_json({**one, **asdict(extent)}, results) for one, results in found]
         sys.stdout.write(json.dumps(made if arguments.program is _spark else made[0], indent=2))
         sys.stdout.write("\n")
-    else:
-        for conditions, results in found:
-            measured = f"{extent.rounds} interleaved rounds, {said}"
-            print_report(_console(), conditions, measured, results)
+        return
+    console = output_console(_PIPE_WIDTH)
+    for conditions, results in found:
+        measured = f"{extent.rounds} interleaved rounds, {said}"
+        print_report(console, conditions, measured, results)
 
 
 def _kills(arguments: argparse.Namespace) -> bool:
@@ -201,19 +183,11 @@ def _kills(arguments: argparse.Namespace) -> bool:
         SERVERS[arguments.store](directory) as server,
     ):
         findings = kills.measure(server, arguments.kills, arguments.threads)
-    return not kills.print_findings(_console(), findings)
+    return not kills.print_findings(findings)
 
 
 def _memory(arguments: argparse.Namespace) -> bool:
-    with open_target(arguments.target, arguments.dir, _tell) as target:
+    with open_target(arguments.target, arguments.dir, tell) as target:
         text, kept = memory.stream_puts(target, arguments.puts, arguments.limit)
     sys.stdout.write(text)
     return not kept
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-
-
-def _tell(message: str) -> None:
-    sys.stderr.write(f"{message}\n")

@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from rich.console import Console
-
 from batchkeeper import open_store
 from batchkeeper.batching import MetadataStore
-from batchkeeper.bench.results.tables import Column, print_columns
 from batchkeeper.ops.errors import BadVersionError, IndeterminateError, MetadataStoreError
 from batchkeeper.ops.operations import ABSENT, Put
 from batchkeeper.stores.backend import (
@@ -45,43 +44,28 @@ TARGET: Final = 0.999
 
 
 @dataclass(slots=True)
-class Kill:
-    """The writes that one kill caught, by outcome.
-
-    Attributes:
-        caught: the number of these writes.
-        settled: those that were settled in time.
-        indeterminate: those that ended as indeterminate.
-        late: those that did not end in time.
-        down: the seconds from the kill to the server's return.
-        slowest: the seconds from the server's return to the end of the slowest write in time.
-    """
-
-    caught: int = 0
-    settled: int = 0
-    indeterminate: int = 0
-    late: int = 0
-    down: float = 0.0
-    slowest: float = 0.0
-
-
-@dataclass(slots=True)
 class Findings:
     """The writes that the kills caught, and how the creations of all paths ended.
 
     Attributes:
-        kills: the result of each kill.
+        kills: for each kill, the caught writes that were ``settled`` in time, ended as
+            ``indeterminate``, or did not end in time (``late``).
         acknowledged: the paths of acknowledged creations. The threads share the lists.
         not_applied: the paths of those that ended as not applied.
         false_conflicts: the paths, all of them fresh, of those that ended with a conflict.
         there: the paths that exist at the end.
     """
 
-    kills: list[Kill] = field(default_factory=list)
+    kills: list[Counter[str]] = field(default_factory=list)
     acknowledged: list[str] = field(default_factory=list)
     not_applied: list[str] = field(default_factory=list)
     false_conflicts: list[str] = field(default_factory=list)
     there: set[str] = field(default_factory=set)
+
+    @property
+    def caught(self) -> Counter[str]:
+        """The writes that all kills caught."""
+        return sum(self.kills, Counter[str]())
 
     @property
     def missing(self) -> int:
@@ -96,16 +80,14 @@ class Findings:
     @property
     def share(self) -> float:
         """The share of the caught writes that were settled in time."""
-        caught = sum(kill.caught for kill in self.kills)
-        return sum(kill.settled for kill in self.kills) / caught if caught else 0.0
+        return self.caught["settled"] / (self.caught.total() or 1)
 
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """One call of ``write``, with the time and the manner of its end."""
+    """One call of ``write``, and how it ended."""
 
     requests: int
-    ended: float = 0.0
     indeterminate: int = 0
     done: threading.Event = field(default_factory=threading.Event)
 
@@ -118,10 +100,10 @@ class _Watched(PassingBackend):
         self._lock = threading.Lock()  # guards _inside
         self._inside: set[_Write] = set()
 
-    def inside(self) -> list[_Write]:
+    def inside(self) -> set[_Write]:
         """Return the running calls."""
         with self._lock:
-            return list(self._inside)
+            return set(self._inside)
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         call = _Write(len(requests))
@@ -130,13 +112,11 @@ class _Watched(PassingBackend):
         try:
             answers = super().write(requests, deadline)
             call.indeterminate = sum(isinstance(answer, IndeterminateError) for answer in answers)
-        except RequestRefusedError:
-            raise
         except MetadataStoreError as error:
-            call.indeterminate = len(requests) if error.outcome == "unknown" else 0
+            unknown = error.outcome == "unknown" and not isinstance(error, RequestRefusedError)
+            call.indeterminate = len(requests) if unknown else 0
             raise
         finally:
-            call.ended = time.monotonic()
             with self._lock:
                 self._inside.discard(call)
             call.done.set()
@@ -193,48 +173,36 @@ def measure(server: LocalServer, kills: int, threads: int, seed: int = 0) -> Fin
     return found
 
 
-def _kill(server: LocalServer, backend: _Watched) -> Kill:
+def _kill(server: LocalServer, backend: _Watched) -> Counter[str]:
     before = backend.inside()
     server.kill()
-    killed = time.monotonic()
     after = backend.inside()
     # Calls that ended in between were answered before the kill, unless they are indeterminate.
-    caught = after + [call for call in before if call not in after and call.indeterminate]
+    caught = after | {call for call in before if call.indeterminate}
     server.start()
-    returned = time.monotonic()
-    kill = Kill(down=returned - killed)
+    end = time.monotonic() + WITHIN
+    found: Counter[str] = Counter()
     for call in caught:
-        call.done.wait(max(0.0, returned + WITHIN - time.monotonic()))
-        kill.caught += call.requests
-        if not call.done.is_set():
-            kill.late += call.requests
+        if call.done.wait(max(0.0, end - time.monotonic())):
+            settled = call.requests - call.indeterminate
+            found.update(settled=settled, indeterminate=call.indeterminate)
         else:
-            kill.indeterminate += call.indeterminate
-            kill.settled += call.requests - call.indeterminate
-            kill.slowest = max(kill.slowest, call.ended - returned)
-    return kill
+            found["late"] += call.requests
+    return found
 
 
-def print_findings(console: Console, findings: Findings) -> bool:
+def print_findings(findings: Findings) -> bool:
     """Print what was found; return whether the target was reached and no outcome was false."""
-    kills = findings.kills
-    columns = [
-        Column(head, [f"{getattr(kill, head)}" for kill in kills])
-        for head in ("caught", "settled", "indeterminate", "late")
-    ] + [
-        Column(f"{head} s", [f"{getattr(kill, head):.2f}" for kill in kills])
-        for head in ("down", "slowest")
-    ]
-    print_columns(console, "kill", [str(number) for number in range(len(kills))], columns)
-    caught, settled = (sum(getattr(kill, of) for kill in kills) for of in ("caught", "settled"))
-    writes = len(findings.acknowledged)
-    for line in (
-        f"settled within {WITHIN:g} s of the return: {settled} of {caught}",
-        f"share: {findings.share:.3%} (target {TARGET:.1%})",
-        f"acknowledged creations: {writes}, of these missing: {findings.missing}",
-        f"reported as not applied, but found: {findings.false_failures}",
-        f"conflicts on fresh paths: {len(findings.false_conflicts)}",
-    ):
-        console.print(line, highlight=False)
+    caught = findings.caught
+    sys.stdout.write(
+        f"writes that {len(findings.kills)} kills caught: {caught.total()}\n"
+        f"settled within {WITHIN:g} s of the return: {caught['settled']}, later: {caught['late']}, "
+        f"indeterminate: {caught['indeterminate']}\n"
+        f"share: {findings.share:.3%} (target {TARGET:.1%})\n"
+        f"acknowledged creations: {len(findings.acknowledged)}, of these missing: "
+        f"{findings.missing}\n"
+        f"reported as not applied, but found: {findings.false_failures}\n"
+        f"conflicts on fresh paths: {len(findings.false_conflicts)}\n"
+    )
     sound = not (findings.false_failures or findings.false_conflicts)
     return findings.share >= TARGET and sound

@@ -9,10 +9,8 @@ values.
 from __future__ import annotations
 
 import gc
-import os
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from importlib import import_module
 from typing import Final
 
 from batchkeeper.bench.target import Target
@@ -26,9 +24,8 @@ _FOLDER: Final = 1000
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes (Linux only)."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    """Return the resident memory of this process in bytes."""
+    return int(import_module("psutil").Process().memory_info().rss)
 
 
 def stream_puts(target: Target, puts: int, limit: int) -> tuple[str, bool]:
@@ -45,7 +42,8 @@ def stream_puts(target: Target, puts: int, limit: int) -> tuple[str, bool]:
         gc.collect()
         begun = time.monotonic()
         before = most = resident_bytes()
-        for number, outcome in enumerate(store.apply_stream(_puts(target.root, puts))):
+        stream = (Put(f"{target.root}/{n // _FOLDER}/{n}", _VALUE) for n in range(puts))
+        for number, outcome in enumerate(store.apply_stream(stream)):
             if outcome.error is not None:
                 raise outcome.error
             if number % _LOOK_EVERY == 0:
@@ -59,8 +57,3 @@ def stream_puts(target: Target, puts: int, limit: int) -> tuple[str, bool]:
         f"the process grew by {grown:.1f} MiB, from {before / _MIB:.1f} MiB; "
         f"limit {limit} MiB: {'kept' if kept else 'exceeded'}\n"
     ), kept
-
-
-def _puts(root: str, count: int) -> Iterator[Put]:
-    for number in range(count):
-        yield Put(f"{root}/{number // _FOLDER}/{number}", _VALUE)

@@ -3,80 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Console
 
-from batchkeeper.bench.results.statistics import Estimate
 from batchkeeper.bench.results.tables import Column, conditions_of, print_columns
 
 from .rows import Name, Results, Row
 
-_HEADS: Final = [
-    "what",
-    "measured",
-    "against",
-    "ratio",
-    "least",
-    "most",
-    "target",
-    "goal",
-    "verdict",
-]
+_HEADS: Final = (
+    *("what", "measured", "against", "ratio", "least", "most"),
+    *("µs client", "against", "µs server", "against"),
+    *("target", "goal", "verdict"),
+)
 _TEXTS: Final = frozenset({"what", "verdict"})
-_RATES: Final = frozenset({"rate", "made", "making", "bound", "blocks", "numbers"})
-_BYTES: Final = frozenset({"worker", "driver", "jvm", "jvm peak"})
+_RATES: Final = frozenset({"rate", "made"})
 _NUMBERS: Final = frozenset({"cost"})
 
 
 def as_json(conditions: Mapping[str, Any], results: Results) -> dict[str, Any]:
-    """Return all results: times in seconds, rates in operations or rows per second, sizes in bytes.
+    """Return all results: times in seconds, rates in operations or rows per second.
 
     Args:
         conditions: the conditions, and how much was measured.
         results: what was measured.
     """
-
-    def figure(name: Name | None) -> dict[str, Any] | None:
-        if name is None:
-            return None
-        return {**_as_json(results.figure(name)), "rounds": results.figures[name]}
-
-    rows = []
+    rows = {}
     for row in results.rows:
-        goal, ratio = row.goals[results.store], results.ratio(row)
-        rows.append(
-            {
-                "name": row.name,
-                "what": row.what,
-                "less_is_better": row.less,
-                "measured": figure(row.figure),
-                "against": figure(row.base),
-                "ratio": None if ratio is None else _as_json(ratio),
-                "target": goal.target,
-                "goal": goal.goal,
-                "verdict": results.verdict(row),
-                "beside": {said: figure(name) for said, name in row.beside.items()},
-            }
-        )
-    variants: dict[str, Any] = {
-        variant: {"operations": count, "way": results.ways.get(variant)}
-        for variant, count in results.counts.items()
-    }
-    for name in results.figures:
-        variants[name.variant][name.figure] = figure(name)
-    return {**conditions, "rows": rows, "variants": variants}
-
-
-def _as_json(found: Estimate) -> dict[str, float | None]:
-    # After one round, the interval is not known.
-    known = found.high < math.inf
-    return {
-        "median": found.median,
-        "low": found.low if known else None,
-        "high": found.high if known else None,
-    }
+        ratio = results.ratio(row)
+        rows[row.name] = {"ratio": ratio and ratio.median, "verdict": results.verdict(row)}
+    figures = {f"{variant}: {figure}": of for (variant, figure), of in results.figures.items()}
+    return {**conditions, "rows": rows, "figures": figures, "operations": results.counts}
 
 
 def print_report(
@@ -92,29 +50,18 @@ def print_report(
     say(*(f"warning: {text}" for text in conditions["warnings"]))
     say(
         f"measured {measured}; medians, and ratios of the medians with the least and the greatest "
-        f"of one round (of more than 5 rounds: with an interval of 95 %)",
+        f"of one round (of more than 5 rounds: with an interval of 95 %); microseconds are of CPU "
+        f"for each operation",
         "",
     )
-    _print(console, results, _HEADS, _cells)
-    if any(any(_costs(results, row)) for row in results.rows):
-        say("", "microseconds of CPU for each operation")
-        _print(console, results, ("client", "against", "server", "against"), _costs)
-    say(*_details(results))
-
-
-def _print(
-    console: Console,
-    results: Results,
-    heads: Sequence[str],
-    cells: Callable[[Results, Row], Sequence[str]],
-) -> None:
-    columns = zip(*(cells(results, row) for row in results.rows), strict=True)
+    columns = zip(*(_cells(results, row) for row in results.rows), strict=True)
     made = [
         Column(head, column, text=head in _TEXTS)
-        for head, column in zip(heads, columns, strict=True)
+        for head, column in zip(_HEADS, columns, strict=True)
         if any(column)
     ]
     print_columns(console, "row", [row.name for row in results.rows], made)
+    say(*_details(results))
 
 
 def _cells(results: Results, row: Row) -> Sequence[str]:
@@ -133,6 +80,7 @@ def _cells(results: Results, row: Row) -> Sequence[str]:
         _value(row.base.figure, results.figure(row.base).median) if row.base else "",
         text(ratio.median, ".2f") if ratio else "",
         *(text(end, ".2f") for end in (found.low, found.high)),
+        *_costs(results, row),
         *map(text, row.goals[results.store]),
         results.verdict(row),
     )
@@ -158,15 +106,11 @@ def _details(results: Results) -> Iterator[str]:
             ends = (_value(name.figure, end) for end in (found.low, found.high))
             spread = f" ({' to '.join(ends)})" if found.high < math.inf else ""
             yield f"{row.name}: {said}: {_value(name.figure, found.median)}{spread}"
-    for variant, way in results.ways.items():
-        yield f"{variant}: {way}, the best of the ways tried"
 
 
 def _value(figure: str, value: float) -> str:
     if figure in _NUMBERS:
         return f"{value:,.3g}"
-    if figure in _BYTES:
-        return f"{value / 2**20:,.1f} MiB"
     if figure in _RATES:
         return f"{value:,.0f}/s"
     # All other figures are times.

@@ -25,8 +25,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from batchkeeper.bench.results.statistics import Estimate, estimate
-from batchkeeper.ops.capabilities import Capability
-from batchkeeper.stores.kinds import BUILT_IN
 
 #: The figures of a measurement, by name: ``rate`` in operations per second; ``cpu`` and
 #: ``server``, the CPU seconds of client and server for each operation; others in seconds.
@@ -62,7 +60,6 @@ class Row:
         base: the figure to divide it by; ``None`` if the figure itself has a target, in its unit.
         less: whether less is better.
         beside: more figures to show, by their descriptions.
-        needs: the capability that it needs; kinds without it do not have this row.
         part: the part of the program that measures it.
     """
 
@@ -73,13 +70,7 @@ class Row:
     base: Name | None = None
     less: bool = False
     beside: Mapping[str, Name] = field(default_factory=dict)
-    needs: Capability | None = None
     part: str = ""
-
-    def fits(self, store: str) -> bool:
-        """Say whether a kind of store has this row."""
-        able = self.needs is None or self.needs in BUILT_IN[store].capabilities
-        return able and store in self.goals
 
     @property
     def variants(self) -> Sequence[str]:
@@ -129,14 +120,12 @@ class Results:
         store: the kind of store.
         rows: the rows that were measured.
         figures: a value for each round, by figure.
-        ways: the best way, for variants with several ways.
         counts: the number of operations of one measurement, by variant.
     """
 
     store: str
     rows: Sequence[Row]
     figures: dict[Name, list[float]] = field(default_factory=dict)
-    ways: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, variant: str, figures: Figures) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import array
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from batchkeeper.bench.live import Live
-from batchkeeper.bench.load.job import Job, Pace
+from batchkeeper.bench.load.callers import Pace
+from batchkeeper.bench.load.job import Job
 from batchkeeper.bench.load.mixes import Keys, Mix
-from batchkeeper.bench.load.parts import Flushes, Part, encoded
+from batchkeeper.bench.load.parts import Part, encoded
 from batchkeeper.bench.load.processes import LocalCrew
 from batchkeeper.bench.results.runs import Run
 from batchkeeper.bench.sweep import Sweep, batching_variants, measure
@@ -28,11 +27,11 @@ class Crew(LocalCrew):
         self.jobs: list[Job] = []
         self.broken_at: int | None = None
 
-    def measure(self, job: Job, tell: Callable[[Any], None]) -> list[Part]:
+    def measure(self, job: Job) -> list[Part]:
         self.jobs.append(job)
         none = encoded(array.array("q"))
         broken = "no server" if len(self.jobs) == self.broken_at else None
-        return [Part(1.0, 9, 0, none, none, Flushes(), 0, {}, 0.1, 1, (), 0, 0, broken=broken)]
+        return [Part(1.0, 9, 0, none, none, 0, {}, 0.1, 1, (), 0, 0, broken=broken)]
 
 
 def swept(crew: Crew, url: str) -> Run:
@@ -40,8 +39,7 @@ def swept(crew: Crew, url: str) -> Run:
     variants = batching_variants({"max_ops": [2, 4]})
     sweep = Sweep(mix, variants, Pace(), seed=5, rounds=ROUNDS)
     target = Target("memory", parse_url(url), "/bench", None, 10.0)
-    live = Live(lambda *_: None, lambda _: None)
-    return measure(target, sweep, crew, live, command=(), conditions={}, spark=False)
+    return measure(target, sweep, crew, lambda *_: None, command=(), conditions={})
 
 
 @pytest.fixture

@@ -24,8 +24,6 @@ from .with_etcd3 import open_etcd3
 from .with_kazoo import open_kazoo, open_kazoo_multi
 from .with_rocksdict import open_rocksdict
 
-__all__ = ["PEERS", "Peer", "peers_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Peer:

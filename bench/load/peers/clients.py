@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from ....stores.urls import StoreURL
 
-__all__ = ["etcd3_client", "kazoo_client", "rocksdict_client", "synced"]
-
 _TIMEOUT: Final = 10.0
 
 

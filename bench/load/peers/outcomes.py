@@ -8,8 +8,6 @@ from typing import Any, NamedTuple, TypeAlias
 from ....ops.errors import BadVersionError, StoreUnavailableError, TransactionRefusedError
 from ....ops.operations import Check, Put
 
-__all__ = ["Done", "Operations", "PeerFound", "PeerStat", "conflict", "refused"]
-
 Operations: TypeAlias = "Sequence[Check | Put]"
 
 

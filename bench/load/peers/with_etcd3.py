@@ -11,8 +11,6 @@ from ....stores.registry import parse_url
 from .clients import etcd3_client
 from .outcomes import Done, Operations, PeerFound, PeerStat, conflict, refused
 
-__all__ = ["open_etcd3"]
-
 _LEASE_SECONDS: Final = 300
 
 
@@ -21,11 +19,10 @@ class _Etcd3:
 
     keeps_order = True
 
-    def __init__(self, client: Any, prefix: str) -> None:
+    def __init__(self, client: Any, prefix: str, lease: Any) -> None:
         self._client = client
         self._prefix = prefix
-        # For its ephemeral values, which last as long as the lease.
-        self._lease = client.lease(_LEASE_SECONDS)
+        self._lease = lease  # Its ephemeral values last as long.
 
     def get(self, path: str) -> Done:
         def call() -> PeerFound | None:
@@ -78,9 +75,6 @@ class _Etcd3:
 
         return Done(call)
 
-    def close(self) -> None:
-        self._lease.revoke()
-
     def _conditional(self, path: str, expected: int, made: Any) -> PeerStat:
         key = self._prefix + path
         holds = self._client.transactions.version(key) == expected + 1
@@ -95,8 +89,8 @@ def open_etcd3(url: str, root: str) -> Iterator[_Etcd3]:
     del root
     parsed = parse_url(url)
     with etcd3_client(parsed) as client:
-        peer = _Etcd3(client, parsed.prefix())
+        lease = client.lease(_LEASE_SECONDS)
         try:
-            yield peer
+            yield _Etcd3(client, parsed.prefix(), lease)
         finally:
-            peer.close()
+            lease.revoke()

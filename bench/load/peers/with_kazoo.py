@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -13,8 +13,6 @@ from ....ops.operations import ABSENT, Check, Put
 from ....stores.registry import parse_url
 from .clients import kazoo_client
 from .outcomes import Operations, PeerFound, PeerStat, conflict, refused
-
-__all__ = ["open_kazoo", "open_kazoo_multi"]
 
 #: The number of writes gathered into one request by hand.
 _GROUP: Final = 100
@@ -39,21 +37,18 @@ class _Kazoo:
         self, path: str, value: bytes, expected: int | None = None, *, ephemeral: bool = False
     ) -> Any:
         if expected == ABSENT:
-            return self.put_new(path, value, ephemeral=ephemeral)
+            self._make_folder(path)
+            asked = self._client.create_async(
+                self._prefix + path, value, ephemeral=ephemeral, include_data=True
+            )
+            return self._sent(path, asked, lambda made: _as_stat(made[1]))
         version = -1 if expected is None else expected
-        return self._sent(
-            path, self._client.set_async(self._prefix + path, value, version), _as_stat
-        )
+        asked = self._client.set_async(self._prefix + path, value, version)
+        return self._sent(path, asked, _as_stat)
 
-    def put_new(
-        self, path: str, value: bytes, expected: int | None = None, *, ephemeral: bool = False
-    ) -> Any:
+    def put_new(self, path: str, value: bytes, expected: int | None = None) -> Any:
         del expected
-        self._make_folder(path)
-        asked = self._client.create_async(
-            self._prefix + path, value, ephemeral=ephemeral, include_data=True
-        )
-        return self._sent(path, asked, lambda made: _as_stat(made[1]))
+        return self.put(path, value, ABSENT)
 
     def delete(self, path: str, expected: int) -> Any:
         asked = self._client.delete_async(self._prefix + path, expected)
@@ -84,9 +79,6 @@ class _Kazoo:
 
         return self._sent(operations[0].path, asked, result)
 
-    def close(self) -> None:
-        """Nothing: the client ends with its context."""
-
     def _add(self, multi: Any, put: Put) -> None:
         if put.expected_version == ABSENT:
             self._make_folder(put.path)
@@ -108,60 +100,32 @@ class _Kazoo:
         self._client.create_async(self._prefix + folder)
 
     def _sent(self, path: str, asked: Any, convert: Callable[[Any], Any]) -> Any:
-        found = _Asked(path, asked, convert)
+        found = _Answer(path, lambda: asked, convert)
         if self._waiting:
             found.exception()
         return found
 
 
 class _Answer:
-    """What kazoo answers, with the methods of a future."""
+    """What kazoo answers, with the methods of a future.
 
-    __slots__ = ()
-
-    def asked(self) -> Any:
-        """Return the result of kazoo that it waits for."""
-        raise NotImplementedError
-
-    def result(self) -> Any:
-        raise NotImplementedError
-
-    def done(self) -> bool:
-        return bool(self.asked().ready())
-
-    def cancel(self) -> bool:
-        return False
-
-    def exception(self, timeout: float | None = None) -> Exception | None:
-        if timeout is not None and not self.asked().wait(timeout):
-            raise TimeoutError
-        try:
-            self.result()
-        except (BadVersionError, TransactionRefusedError, StoreUnavailableError) as error:
-            return error
-        return None
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        self.asked().rawlink(lambda _: callback(self))
-
-
-class _Asked(_Answer):
-    """The answer to one request."""
+    Args:
+        path: the path.
+        asked: returns the result of kazoo that it waits for.
+        convert: makes the answer of what kazoo returns.
+    """
 
     __slots__ = ("_asked", "_convert", "_path")
 
-    def __init__(self, path: str, asked: Any, convert: Callable[[Any], Any]) -> None:
+    def __init__(self, path: str, asked: Callable[[], Any], convert: Callable[[Any], Any]) -> None:
         self._path = path
         self._asked = asked
         self._convert = convert
 
-    def asked(self) -> Any:
-        return self._asked
-
     def result(self) -> Any:
         errors = import_module("kazoo.exceptions")
         try:
-            return self._convert(self._asked.get())
+            return self._convert(self._asked().get())
         except errors.NoNodeError as error:
             if self._convert is _as_found:
                 return None
@@ -170,6 +134,24 @@ class _Asked(_Answer):
             raise conflict(self._path) from error
         except (errors.KazooException, TimeoutError) as error:
             raise StoreUnavailableError(f"the peer failed: {error!r}") from error
+
+    def done(self) -> bool:
+        return bool(self._asked().ready())
+
+    def cancel(self) -> bool:
+        return False
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        if timeout is not None and not self._asked().wait(timeout):
+            raise TimeoutError
+        try:
+            self.result()
+        except (BadVersionError, TransactionRefusedError, StoreUnavailableError) as error:
+            return error
+        return None
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        self._asked().rawlink(lambda _: callback(self))
 
 
 def _as_found(answer: Any) -> PeerFound:
@@ -196,89 +178,50 @@ class _KazooMulti(_Kazoo):
     def put(
         self, path: str, value: bytes, expected: int | None = None, *, ephemeral: bool = False
     ) -> Any:
+        alone = partial(super().put, path, value, expected, ephemeral=ephemeral)
         if ephemeral:
-            return super().put(path, value, expected, ephemeral=True)
-        return self._gathered(
-            lambda multi: self._add(multi, Put(path, value, expected)),
-            partial(super().put, path, value, expected),
-        )
-
-    def put_new(
-        self, path: str, value: bytes, expected: int | None = None, *, ephemeral: bool = False
-    ) -> Any:
-        del expected
-        if ephemeral:
-            return super().put_new(path, value, ephemeral=True)
-        return self._gathered(
-            lambda multi: self._add(multi, Put(path, value, ABSENT)),
-            partial(super().put_new, path, value),
-        )
+            return alone()
+        put = Put(path, value, expected)
+        return self._gathered(path, lambda multi: self._add(multi, put), alone)
 
     def delete(self, path: str, expected: int) -> Any:
         return self._gathered(
+            path,
             lambda multi: multi.delete(self._prefix + path, expected),
             partial(super().delete, path, expected),
         )
 
-    def _gathered(self, add: Callable[[Any], None], alone: Callable[[], Any]) -> _GroupedWrite:
+    def _gathered(self, path: str, add: Callable[[Any], None], alone: Callable[[], Any]) -> _Answer:
         group = self._group
-        if group is None or group.sent or group.size == _GROUP:
+        if group is None or group.asked is not None:
             group = self._group = _Group(self._client.transaction())
-        member = group.add(add, alone)
+        add(group.multi)
+        at = group.size
+        group.size += 1
         if group.size == _GROUP:
             group.send()
-        return member
+        again = cache(alone)  # The answer is asked for twice.
+
+        def convert(answers: Sequence[Any]) -> Any:
+            if any(isinstance(answer, Exception) for answer in answers):
+                return again().result()
+            return PeerStat(getattr(answers[at], "version", None))
+
+        return _Answer(path, group.send, convert)
 
 
 class _Group:
     """A multi, while it is gathered and afterwards."""
 
     def __init__(self, multi: Any) -> None:
-        self._multi = multi
-        self._asked: Any = None
+        self.multi = multi
+        self.asked: Any = None
         self.size = 0
 
-    @property
-    def sent(self) -> bool:
-        return self._asked is not None
-
-    def add(self, add: Callable[[Any], None], alone: Callable[[], Any]) -> _GroupedWrite:
-        add(self._multi)
-        self.size += 1
-        return _GroupedWrite(self, self.size - 1, alone)
-
     def send(self) -> Any:
-        if self._asked is None:
-            self._asked = self._multi.commit_async()
-        return self._asked
-
-
-class _GroupedWrite(_Answer):
-    """The answer to one write of a group."""
-
-    __slots__ = ("_alone", "_at", "_group")
-
-    def __init__(self, group: _Group, at: int, alone: Callable[[], Any]) -> None:
-        self._group = group
-        self._at = at
-        self._alone: Any = alone
-
-    def asked(self) -> Any:
-        return self._group.send()
-
-    def result(self) -> Any:
-        errors = import_module("kazoo.exceptions")
-        try:
-            answers = self._group.send().get()
-        except (errors.KazooException, TimeoutError) as error:
-            raise StoreUnavailableError(f"the peer failed: {error!r}") from error
-        if any(isinstance(answer, Exception) for answer in answers):
-            # Once: the answer is asked for twice.
-            if callable(self._alone):
-                self._alone = self._alone()
-            return self._alone.result()
-        answer = answers[self._at]
-        return PeerStat(getattr(answer, "version", None))
+        if self.asked is None:
+            self.asked = self.multi.commit_async()
+        return self.asked
 
 
 @contextmanager

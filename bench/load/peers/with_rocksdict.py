@@ -12,8 +12,6 @@ from ....stores.registry import parse_url
 from .clients import rocksdict_client, synced
 from .outcomes import Done, Operations, PeerFound, PeerStat, conflict, refused
 
-__all__ = ["open_rocksdict"]
-
 
 class _Rocksdict:
     """``rocksdict``, with a version in each value, and a sync for each put.
@@ -98,9 +96,6 @@ class _Rocksdict:
             return stats
 
         return Done(call)
-
-    def close(self) -> None:
-        """Nothing: the client ends with its context."""
 
     def _read(self, path: str) -> PeerFound | None:
         record = self._client.get(path.encode())

@@ -2,7 +2,6 @@
 
 - ``page``: the page, with advice, conditions, pictures and tables
 - ``pictures``: the pictures, drawn by Matplotlib
-- ``data``: what they show
 - ``svg``: their form inside a page, with its colours
 """
 
@@ -12,8 +11,6 @@ from pathlib import Path
 
 from ....ops.errors import UnsupportedError
 from ..runs import Run
-
-__all__ = ["check_extra", "write_report"]
 
 
 def check_extra() -> None:

@@ -8,29 +8,39 @@ on colour alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
+from hdrh.codec import HdrCookieException, HdrLengthException
+from hdrh.histogram import HdrHistogram
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
+from ....ops.errors import InvalidSettingError
 from .. import figures
-from ..figures import values
-from ..runs import Run
-from ..statistics import Comparisons, Estimate, estimate
-from ..wording import count, listed, milliseconds, number, share, times
-from .data import Style, curve, front, moments, styles
+from ..advice import advise
+from ..figures import usable, values
+from ..runs import Moment, Run, Variant
+from ..statistics import Estimate, estimate, times_default
+from ..wording import milliseconds, number, share, times
 from .svg import COLOURS, INK, PALE, STYLE, inline
-
-__all__ = ["Picture", "pictures"]
 
 _WIDE: Final = 9.2
 _NARROW: Final = 3.5
 #: Of a bar with its gap, in inches.
 _ROW: Final = 0.24
 _HATCHES: Final = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "oooo")
+_MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 2)))
+#: A curve has this many points for each nine.
+_POINTS: Final = 12
+#: The faster half is of no interest, and curves fall steeply there.
+_MEDIAN: Final = math.ceil(_POINTS * math.log10(2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,17 @@ class Picture:
     rows: Sequence[Sequence[str]]
 
 
-_Draw = Callable[[Any, bool], dict[str, str]]
+class _Titles(dict[str, str]):
+    """The texts that appear when the pointer rests on a part of a picture."""
+
+    def of(self, part: Any, text: str) -> None:
+        name = f"part{len(self)}"
+        part.set_gid(name)
+        self[name] = text
+
+
+#: Draws a figure, in the narrow form or in the wide one.
+_Draw = Callable[[Any, bool, _Titles], None]
 
 
 def pictures(run: Run) -> list[Picture]:
@@ -69,106 +89,72 @@ def pictures(run: Run) -> list[Picture]:
     return [picture for picture in drawn if picture is not None]
 
 
-def _both(name: str, label: str, wide: float, narrow: float, draw: _Draw) -> str:
+def _picture(
+    title: str,
+    words: str,
+    heights: tuple[float, float],
+    draw: _Draw,
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+) -> Picture:
+    """Draw a picture with the heights of its wide and its narrow form."""
+    name = title.lower().replace(" ", "-")
+    label = f"{title}. {words} The table below has all figures."
     parts = []
-    for size, width, height in (("wide", _WIDE, wide), ("narrow", _NARROW, narrow)):
+    for form, width, height in zip(("wide", "narrow"), (_WIDE, _NARROW), heights, strict=True):
         # The salt makes names in the file the same each time.
-        style: Any = {**STYLE, "svg.hashsalt": name, "font.size": 8.5 if size == "narrow" else 9.5}
+        style: Any = {**STYLE, "svg.hashsalt": name, "font.size": 8.5 if form == "narrow" else 9.5}
         with rc_context(style):
-            figure = Figure(figsize=(width, height), layout="constrained")
-            titles = draw(figure, size == "narrow")
-            parts.append(inline(figure, f"{name}-{size}", label, titles))
-    return "".join(parts)
+            figure, titles = Figure(figsize=(width, height), layout="constrained"), _Titles()
+            draw(figure, form == "narrow", titles)
+            parts.append(inline(figure, f"{name}-{form}", label, titles))
+    return Picture(title, words, "".join(parts), ("variant", *head), list(rows))
 
 
-def _legend(figure: Any, shown: Sequence[Style], narrow: bool, others: bool) -> None:
+def _legend(figure: Any, shown: Iterable[str], style_of: Mapping[str, Style], narrow: bool) -> None:
     """Put the key below the picture, where it hides nothing."""
-    handles = [*(style.handle() for style in shown)]
-    if others:
-        handles.append(Style("other variants", PALE, "o", "-").handle())
+    found = dict.fromkeys(style_of.get(name, OTHERS) for name in shown)
+    handles = [style.handle() for style in sorted(found, key=lambda style: style is OTHERS)]
     figure.legend(handles=handles, loc="outside lower left", ncols=1 if narrow else 3)
 
 
 def _trade_off(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
-    points = {
-        v.name: (rate, p99)
-        for v in run.variants
-        if (rate := estimate(values(v, figures.rate))) and (p99 := estimate(values(v, figures.p99)))
-    }
+    points = trade_offs(run)
     if not points:
         return None
-    # A peer is no choice for a caller of this client.
-    best = front(
-        {
-            variant.name: (points[variant.name][0].median, points[variant.name][1].median)
-            for variant in figures.rivals(run)
-            if variant.name in points
-        }
-    )
+    best = front(run, points)
 
-    def draw(figure: Any, narrow: bool) -> dict[str, str]:
+    def draw(figure: Any, narrow: bool, titles: _Titles) -> None:
         axes = figure.subplots()
-        titles = {}
-        for index, (name, (rate, p99)) in enumerate(points.items()):
-            mine = style_of.get(name)
-            colour = mine.colour if mine else PALE
-            low, high = _finite(rate)
-            p_low, p_high = _finite(p99)
-            thin = {"color": colour, "lw": 0.8, "alpha": 0.6}
-            axes.plot([low, high], [p99.median * 1000] * 2, **thin)
-            axes.plot([rate.median] * 2, [p_low * 1000, p_high * 1000], **thin)
-            axes.plot(
-                [rate.median],
-                [p99.median * 1000],
-                mine.marker if mine else "o",
-                color=colour,
-                ms=8 if mine else 5,
-                gid=f"point{index}",
-                zorder=3 if mine else 2,
-            )
-            titles[f"point{index}"] = (
+        for name, (rate, p99) in points.items():
+            bars = _point(axes, style_of.get(name, OTHERS), rate.median, p99.median)
+            titles.of(
+                bars,
                 f"{name}: {number(round(rate.median))} operations per second, p99 "
-                f"{milliseconds(p99.median)} ms"
+                f"{milliseconds(p99.median)} ms",
             )
-        axes.plot(
-            [points[name][0].median for name in best],
-            [points[name][1].median * 1000 for name in best],
-            color=INK,
-            lw=1,
-            ls="--",
-            zorder=1,
-        )
+            thin = {"color": bars.get_color(), "lw": 0.8, "alpha": 0.6}
+            axes.plot(_ends(rate), [p99.median] * 2, **thin)
+            axes.plot([rate.median] * 2, _ends(p99), **thin)
+        line = [(points[name][0].median, points[name][1].median) for name in best]
+        axes.plot(*zip(*line, strict=True), color=INK, lw=1, ls="--", zorder=1)
         axes.set_yscale("log")
-        _plain_ticks(axes.yaxis)
+        _plain_ticks(axes.yaxis, 1000)
         axes.set_xlim(left=0)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _short(x)))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_xlabel("operations per second")
         axes.set_ylabel("p99 in ms")
-        _legend(
-            figure,
-            [style_of[n] for n in points if n in style_of],
-            narrow,
-            len(style_of) < len(points),
-        )
-        return titles
+        _legend(figure, points, style_of, narrow)
 
-    most = max(points, key=lambda name: points[name][0].median)
-    least = min(points, key=lambda name: points[name][1].median)
-    label = (
-        f"Throughput against the 99th percentile of the latency of "
-        f"{count(len(points), 'variant')}. The most throughput: {most}, "
-        f"{number(round(points[most][0].median))} operations per second. "
-        f"The lowest p99: {least}, {milliseconds(points[least][1].median)} ms. "
-        f"On the Pareto front: {listed(best, 12)}. The table below has all figures."
-    )
-    return Picture(
+    return _picture(
         "Throughput against latency",
         "Right is more throughput, down is less latency. No variant is better in both than one on "
         "the dashed line (the Pareto front, without peers). Thin lines are the intervals of the "
         "medians.",
-        _both("trade", label, 4.6, 4.6, draw),
-        ("variant", "ops/s", "low", "high", "p99 ms", "low", "high", "front"),
-        [
+        (4.6, 4.6),
+        draw,
+        ("ops/s", "low", "high", "p99 ms", "low", "high", "front"),
+        (
             (
                 name,
                 *_cells(rate, lambda x: number(round(x))),
@@ -176,73 +162,48 @@ def _trade_off(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
                 "yes" if name in best else "",
             )
             for name, (rate, p99) in points.items()
-        ],
+        ),
     )
 
 
 def _ratios(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
-    rivals, everything = Comparisons(run, variants=figures.rivals(run)), Comparisons(run)
-    found: dict[str, tuple[Estimate, bool]] = {}
-    for variant in run.variants:
-        comparisons = everything if variant.kind == "peer" else rivals
-        ratio = comparisons.ratio(variant.name, "default")
-        if ratio is not None and math.isfinite(ratio.high):
-            found[variant.name] = ratio, comparisons.same(variant.name, "default")
+    found = {
+        name: (ratio, same)
+        for name, (ratio, same) in times_default(run).items()
+        if math.isfinite(ratio.high)
+    }
     if len(found) < 2:
         return None
 
-    def draw(figure: Any, narrow: bool) -> dict[str, str]:
+    def draw(figure: Any, narrow: bool, titles: _Titles) -> None:
         axes = figure.subplots()
         axes.axvline(1, color=INK, lw=1, ls="--")
-        titles = {}
         for row, (name, (ratio, same)) in enumerate(found.items()):
-            mine = style_of.get(name)
-            colour = mine.colour if mine else PALE
-            axes.plot([ratio.low, ratio.high], [row, row], color=colour, lw=1.5)
-            axes.plot(
-                [ratio.median],
-                [row],
-                mine.marker if mine else "o",
-                color=colour,
-                mfc="none" if same else colour,
-                ms=6,
-                gid=f"ratio{row}",
-            )
-            titles[f"ratio{row}"] = f"{name}: {times(ratio.median)} times the default"
+            sign = _point(axes, style_of.get(name, OTHERS), ratio.median, row)
+            if same:
+                sign.set_markerfacecolor("none")
+            titles.of(sign, f"{name}: {times(ratio.median)} times the default")
+            axes.plot(_ends(ratio), [row, row], color=sign.get_color(), lw=1.5)
         axes.set_xscale("log")
         _plain_ticks(axes.xaxis)
         axes.set_xlabel("times the default")
         _names(axes, list(found), narrow)
-        return titles
 
-    beyond = [name for name, (ratio, same) in found.items() if not same and ratio.median > 1]
-    below = [name for name, (ratio, same) in found.items() if not same and ratio.median < 1]
-    label = (
-        f"Throughput of {count(len(found), 'variant')} as a ratio to the default, with intervals. "
-        f"Faster beyond doubt: {listed(beyond, 12) or 'none'}. "
-        f"Slower beyond doubt: {count(len(below), 'variant')}. The table below has all figures."
-    )
-    return Picture(
+    def verdict(name: str) -> str:
+        ratio, same = found[name]
+        if name == "default":
+            return ""
+        return "the same" if same else "faster" if ratio.median > 1 else "slower"
+
+    return _picture(
         "Faster or slower than the default",
         "Ratios within the same rounds, with intervals that allow for the number of variants. A "
         "hollow sign cannot be told apart from the default.",
-        _both("ratio", label, *_heights(len(found)), draw),
-        ("variant", "times the default", "low", "high", "verdict"),
-        [
-            (
-                name,
-                *_cells(ratio, times),
-                _verdict(name, ratio, same),
-            )
-            for name, (ratio, same) in found.items()
-        ],
+        _heights(len(found)),
+        draw,
+        ("times the default", "low", "high", "verdict"),
+        ((name, *_cells(ratio, times), verdict(name)) for name, (ratio, _) in found.items()),
     )
-
-
-def _verdict(name: str, ratio: Estimate, same: bool) -> str:
-    if name == "default":
-        return ""
-    return "the same" if same else "faster" if ratio.median > 1 else "slower"
 
 
 _NINES: Final = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
@@ -253,55 +214,39 @@ def _percentiles(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
     if not curves:
         return None
 
-    def draw(figure: Any, narrow: bool) -> dict[str, str]:
+    def draw(figure: Any, narrow: bool, titles: _Titles) -> None:
         axes = figure.subplots()
-        titles = {}
-        for index, (name, points) in enumerate(curves.items()):
-            mine = style_of.get(name)
-            axes.plot(
+        for name, points in curves.items():
+            style = style_of.get(name, OTHERS)
+            (line,) = axes.plot(
                 [1 / (1 - p / 100) for p, _ in points],
-                [seconds * 1000 for _, seconds in points],
-                color=mine.colour if mine else PALE,
-                ls=mine.dash if mine else "-",
-                lw=1.8 if mine else 0.7,
-                zorder=3 if mine else 2,
-                gid=f"curve{index}",
+                [seconds for _, seconds in points],
+                color=style.colour,
+                ls=style.dash,
+                lw=0.7 if style is OTHERS else 1.8,
+                zorder=2 if style is OTHERS else 3,
             )
-            titles[f"curve{index}"] = name
+            titles.of(line, name)
         axes.set_xscale("log")
         axes.set_yscale("log")
         last = max(points[-1][0] for points in curves.values())
         ticks = [p for p in _NINES if p <= last] or [50.0]
         axes.set_xticks([1 / (1 - p / 100) for p in ticks], [f"{p:g} %" for p in ticks])
         axes.xaxis.set_minor_locator(NullLocator())
-        _plain_ticks(axes.yaxis)
+        _plain_ticks(axes.yaxis, 1000)
         axes.set_xlabel("share of operations")
         axes.set_ylabel("latency of at most, in ms")
-        _legend(
-            figure,
-            [style_of[n] for n in curves if n in style_of],
-            narrow,
-            len(style_of) < len(curves),
-        )
-        return titles
+        _legend(figure, curves, style_of, narrow)
 
     names = [name for name in figures.PERCENTILES if name != "max"]
-    label = (
-        f"Percentiles of the latency of {count(len(curves), 'variant')}, over all rounds. "
-        + " ".join(
-            f"{name}: p99 {milliseconds(_at(curves[name], 99.0))} ms."
-            for name in style_of
-            if name in curves
-        )
-        + " The table below has all figures."
-    )
-    return Picture(
+    return _picture(
         "Percentiles of the latency",
         "Each step to the right has a tenth of the operations above it. A curve that stays low has "
         "no slow operations. All rounds together.",
-        _both("nines", label, 4.6, 4.6, draw),
-        ("variant", *(f"{name} ms" for name in names), "max ms"),
-        [
+        (4.6, 4.6),
+        draw,
+        (*(f"{name} ms" for name in names), "max ms"),
+        (
             (
                 v.name,
                 *(milliseconds(_at(curves[v.name], float(name[1:]))) for name in names),
@@ -309,7 +254,7 @@ def _percentiles(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
             )
             for v in run.variants
             if v.name in curves
-        ],
+        ),
     )
 
 
@@ -322,43 +267,32 @@ def _over_time(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
     if not series:
         return None
 
-    def draw(figure: Any, narrow: bool) -> dict[str, str]:
+    def draw(figure: Any, narrow: bool, _titles: _Titles) -> None:
         sizes, depths = figure.subplots(2, 1, sharex=True)
         for name, points in series.items():
-            mine = style_of[name]
-            style: dict[str, Any] = {"color": mine.colour, "ls": mine.dash, "lw": 1.5}
-            batches = [(m.at, m.batched / m.batches) for m in points if m.batches]
-            sizes.plot([at for at, _ in batches], [size for _, size in batches], **style)
+            style: Any = {"color": style_of[name].colour, "ls": style_of[name].dash, "lw": 1.5}
+            full = [m for m in points if m.batches]
+            sizes.plot([m.at for m in full], [m.batched / m.batches for m in full], **style)
             depths.plot([m.at for m in points], [m.queued for m in points], **style)
         for axes, title in ((sizes, "operations per batch"), (depths, "operations in the queues")):
             axes.set_title(title)
             axes.set_ylim(bottom=0)
         depths.set_xlabel("seconds")
-        _legend(figure, [style_of[name] for name in series], narrow, False)
-        return {}
+        _legend(figure, series, style_of, narrow)
 
     rows = []
     for name, points in series.items():
         batches, batched = sum(m.batches for m in points), sum(m.batched for m in points)
         queued = [m.queued for m in points]
-        rows.append(
-            (
-                name,
-                f"{batched / batches:.1f}" if batches else "",
-                number(sum(queued) / len(queued)),
-                number(max(queued)),
-            )
-        )
-    label = (
-        "Operations per batch and operations in the queues over the time of the last round. "
-        + " ".join(f"{row[0]}: {row[1]} per batch, {row[2]} queued on the average." for row in rows)
-    )
-    return Picture(
+        size = f"{batched / batches:.1f}" if batches else ""
+        rows.append((name, size, number(sum(queued) / len(queued)), number(max(queued))))
+    return _picture(
         "Batches and queues over time",
         "The last round. Steady lines mean that the measurement had settled; a queue that grows "
         "means that the store did not keep up.",
-        _both("time", label, 4.8, 5.2, draw),
-        ("variant", "ops per batch", "queued on the average", "queued at most"),
+        (4.8, 5.2),
+        draw,
+        ("ops per batch", "queued on the average", "queued at most"),
         rows,
     )
 
@@ -372,25 +306,14 @@ def _causes(run: Run) -> Picture | None:
         name: [found.get(kind, 0) / sum(found.values()) for kind in kinds]
         for name, found in causes.items()
     }
-    label = (
-        f"Batches by the cause of their flush, for {count(len(causes), 'variant')}. "
-        + " ".join(
-            f"{name}: {', '.join(f'{kind} {share(part)}' for kind, part in found if part)}."
-            for name, found in ((n, zip(kinds, parts, strict=True)) for n, parts in shares.items())
-        )
-    )
-    return Picture(
+    return _bars(
         "Why batches were sent",
         "ops, bytes: a batch was full. delay: its time was over. idle: nothing was in flight. Many "
         "by delay: operations waited for company that did not come.",
-        _both(
-            "cause",
-            label,
-            *_heights(len(shares), len(kinds)),
-            _bars(shares, kinds, "share of batches", percent=True),
-        ),
-        ("variant", *kinds),
-        [(name, *map(share, parts)) for name, parts in shares.items()],
+        kinds,
+        shares,
+        "share of batches",
+        share,
     )
 
 
@@ -404,37 +327,33 @@ def _cpu(run: Run) -> Picture | None:
     if not parts:
         return None
     kinds = ["client", "server"] if any(server for _, server in parts.values()) else ["client"]
-    parts = {name: both[: len(kinds)] for name, both in parts.items()}
-    least = min(parts, key=lambda name: sum(parts[name]))
-    label = (
-        f"CPU time per operation of {count(len(parts), 'variant')}, in microseconds. The least: "
-        f"{least}, {number(round(sum(parts[least]), 1))}. The table below has all figures."
-    )
-    return Picture(
+    return _bars(
         "CPU per operation",
         "Of the client with its load generator, and of the server."
         if len(kinds) > 1
         else "Of the client with its load generator. The server runs elsewhere, or in the client.",
-        _both(
-            "cpu",
-            label,
-            *_heights(len(parts), len(kinds)),
-            _bars(parts, kinds, "µs per operation", percent=False),
-        ),
-        ("variant", *(f"{kind} µs" for kind in kinds)),
-        [(name, *(number(round(x, 1)) for x in both)) for name, both in parts.items()],
+        kinds,
+        parts,
+        "µs per operation",
+        lambda x: number(round(x, 1)),
+        " µs",
     )
 
 
 def _bars(
-    parts: Mapping[str, Sequence[float]], kinds: Sequence[str], label: str, *, percent: bool
-) -> _Draw:
+    title: str,
+    words: str,
+    kinds: Sequence[str],
+    parts: Mapping[str, Sequence[float]],
+    label: str,
+    write: Callable[[float], str],
+    unit: str = "",
+) -> Picture:
     """Draw stacked bars, whose parts differ in colour and hatching."""
     palette = list(COLOURS)
 
-    def draw(figure: Any, narrow: bool) -> dict[str, str]:
+    def draw(figure: Any, narrow: bool, titles: _Titles) -> None:
         axes = figure.subplots()
-        titles = {}
         left = [0.0] * len(parts)
         for index, kind in enumerate(kinds):
             widths = [found[index] for found in parts.values()]
@@ -449,20 +368,31 @@ def _bars(
                 linewidth=0,
                 label=kind,
             )
-            for row, (bar, name) in enumerate(zip(bars, parts, strict=True)):
-                bar.set_gid(f"bar{index}.{row}")
-                said = share(widths[row]) if percent else f"{widths[row]:.1f} µs"
-                titles[f"bar{index}.{row}"] = f"{name}: {kind} {said}"
+            for bar, name, width in zip(bars, parts, widths, strict=True):
+                titles.of(bar, f"{name}: {kind} {write(width)}{unit}")
             left = [a + b for a, b in zip(left, widths, strict=True)]
         _names(axes, list(parts), narrow)
         axes.set_xlabel(label)
-        if percent:
+        if write is share:
             axes.set_xlim(0, 1)
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0%}"))
+            axes.xaxis.set_major_formatter(PercentFormatter(1))
         figure.legend(loc="outside upper left", ncols=3 if narrow else len(kinds))
-        return titles
 
-    return draw
+    rows = [(name, *(write(part) for part in found[: len(kinds)])) for name, found in parts.items()]
+    heads = [f"{kind}{unit}" for kind in kinds]
+    return _picture(title, words, _heights(len(parts), len(kinds)), draw, heads, rows)
+
+
+def _point(axes: Any, style: Style, x: float, y: float) -> Any:
+    (sign,) = axes.plot(
+        [x],
+        [y],
+        style.marker,
+        color=style.colour,
+        ms=5 if style is OTHERS else 7,
+        zorder=2 if style is OTHERS else 3,
+    )
+    return sign
 
 
 def _names(axes: Any, names: Sequence[str], narrow: bool) -> None:
@@ -485,7 +415,7 @@ def _heights(rows: int, kinds: int = 0) -> tuple[float, float]:
     return head + _ROW * rows, head + 0.2 * math.ceil(kinds / 3) + 2 * _ROW * rows
 
 
-def _finite(found: Estimate) -> tuple[float, float]:
+def _ends(found: Estimate) -> tuple[float, float]:
     return (found.low, found.high) if math.isfinite(found.high) else (found.median, found.median)
 
 
@@ -495,17 +425,113 @@ def _cells(found: Estimate, write: Callable[[float], str]) -> tuple[str, str, st
     return write(found.median), write(found.low), write(found.high)
 
 
-def _plain_ticks(axis: Any) -> None:
+def _plain_ticks(axis: Any, factor: float = 1) -> None:
     """Write the ticks of a logarithmic axis as plain numbers, enough of them to read it."""
     low, high = axis.get_view_interval()
-    if low > 0 and high / low < 300:
-        steps = (1, 1.5, 2, 3, 5, 7) if high / low < 10 else (1, 2, 5)
-        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        ticks = [step * 10.0**decade for decade in decades for step in steps]
-        axis.set_ticks([tick for tick in ticks if low <= tick <= high])
-    axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    steps = (1, 1.5, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 300 * low else (1,)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x * factor:g}"))
     axis.set_minor_locator(NullLocator())
 
 
-def _short(value: float) -> str:
-    return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
+# What pictures show:
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a variant looks in all pictures."""
+
+    name: str
+    colour: str
+    marker: str
+    dash: Any
+
+    def handle(self) -> Line2D:
+        """Return its sign in a key."""
+        return Line2D(
+            [], [], color=self.colour, marker=self.marker, ls=self.dash, lw=1.5, label=self.name
+        )
+
+
+#: How all others look.
+OTHERS: Final = Style("other variants", PALE, "o", "-")
+
+
+def styles(run: Run) -> dict[str, Style]:
+    """Return the looks of the variants that matter most, at most as many as there are colours.
+
+    These are the default, single execution, the advised variant, the Pareto front and peers.
+    """
+    measured = [variant.name for variant in run.variants if usable(variant)]
+    peers = [v.name for v in run.variants if v.kind == "peer"]
+    wanted = ["default", "single", advise(run).variant, *front(run, trade_offs(run)), *peers]
+    chosen = [name for name in dict.fromkeys(wanted) if name in measured] or measured
+    colours = (INK, *COLOURS)
+    return {
+        name: Style(name, colour, marker, dash)
+        for name, colour, marker, dash in zip(chosen, colours, _MARKERS, _DASHES, strict=False)
+    }
+
+
+def trade_offs(run: Run) -> dict[str, tuple[Estimate, Estimate]]:
+    """Return the rate and the 99th percentile of each variant that has both."""
+    return {
+        v.name: (rate, p99)
+        for v in run.variants
+        if (rate := estimate(values(v, figures.rate))) and (p99 := estimate(values(v, figures.p99)))
+    }
+
+
+def front(run: Run, points: Mapping[str, tuple[Estimate, Estimate]]) -> list[str]:
+    """Return the Pareto front: those that no other one beats in rate and in latency, by rate.
+
+    It has no peers, which are no choice for a caller of this client.
+    """
+    found = {
+        variant.name: (points[variant.name][0].median, points[variant.name][1].median)
+        for variant in figures.rivals(run)
+        if variant.name in points
+    }
+    best: list[str] = []
+    for name in sorted(found, key=lambda name: (-found[name][0], found[name][1])):
+        if not best or found[name][1] < found[best[-1]][1]:
+            best.append(name)
+    return best[::-1]
+
+
+def curve(variant: Variant) -> Sequence[tuple[float, float]]:
+    """Return percentiles with their seconds, as far as there are operations for them."""
+    texts = tuple(
+        found.histogram
+        for measured in usable(variant)
+        if (found := measured.latencies.get("all")) and found.count and found.histogram
+    )
+    return _curve(texts) if texts else ()
+
+
+@lru_cache(maxsize=256)
+def _curve(texts: tuple[str, ...]) -> Sequence[tuple[float, float]]:
+    merged = HdrHistogram(1, 3_600_000_000, 3)
+    for text in texts:
+        try:
+            merged.add(HdrHistogram.decode(text))
+        except (ValueError, zlib.error, HdrCookieException, HdrLengthException) as error:
+            raise InvalidSettingError(f"a histogram is damaged ({error!r}): {text[:40]}") from error
+    count = merged.get_total_count()
+    # The last point has one operation above it.
+    nines = max(1.0, math.log10(count))
+    steps = [step / _POINTS for step in range(_MEDIAN, math.floor(nines * _POINTS) + 1)]
+    named = [float(name[1:]) for name in figures.PERCENTILES if name != "max"]
+    percentiles = sorted(
+        {*(100 - 100 / 10**nine for nine in steps), *(p for p in named if 100 - p >= 99.99 / count)}
+    )
+    found = merged.get_percentile_to_value_dict(percentiles)
+    return [(percentile, found[percentile] / 1e6) for percentile in percentiles]
+
+
+def moments(variant: Variant | None) -> Sequence[Moment]:
+    """Return the series of the last round that has one."""
+    for measured in reversed(usable(variant) if variant else []):
+        if measured.series:
+            return measured.series
+    return ()

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any, Final
 
-__all__ = ["COLOURS", "GRID", "INK", "PALE", "STYLE", "inline", "variables"]
-
 # Matplotlib does not know the page's variables. So it draws in colours that nothing else has, and
 # the variables take their places afterwards.
 INK: Final = "#010203"

@@ -4,15 +4,12 @@ The ratios and their targets are in ``rows.toml``.
 
 - ``measuring``: tries the variants, and measures them in rounds
 - ``variants``: what a variant is
-- ``puts``: the client's side of most ratios
-- ``plain``: the plain clients' side
+- ``puts``: the client's side of most ratios, and the plain clients'
 - ``raw``: the raw side: prepared requests, replayed
 - ``raw_etcd``: the ceilings of etcd
 - ``raw_zookeeper``: the ceilings of ZooKeeper
 - ``raw_rocksdb``: the ceilings of RocksDB
-- ``delays``: back ends that time calls, or only wait
 - ``coordination``: locks, caches, counters, elections
-- ``hubs``: topics that a hub claims, consume marks, subscriptions, and a hub that is killed
+- ``hubs``: topics that a hub claims, consume marks, subscriptions
 - ``others``: other clients of the same server, which put or watch
-- ``processes``: another process that takes part
 """

@@ -9,26 +9,28 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from batchkeeper import Counter, Election, Lock, MetadataCache, MetadataStore, open_store
+from batchkeeper.bench.children import child
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
 
 from ..rows import Figures
 from ..work import items, one_by_one, parts, stopwatch
-from .plain import plain_locks
-from .processes import other_process
-from .puts import check_count, check_stat, cycle, in_threads, result_of, seed
+from .puts import check_count, check_stat, cycle, in_threads, plain_locks, result_of, seed
 from .variants import variant
 
 # Locks:
 
 _CONTENDERS: Final = 100
+_TOKENS: Final = "a later holder of a lock has no greater fencing token"
 
 #: Opens a client of a place, and yields a function that makes a lock of it: batchkeeper's, kazoo's
 #: or etcd3's.
@@ -36,9 +38,11 @@ _Client = Callable[[Target], AbstractContextManager[Callable[[], Any]]]
 
 
 @contextmanager
-def _locks(there: Target) -> Iterator[Callable[[], Lock]]:
+def _locks(there: Target, spent: Counts[str] | None = None) -> Iterator[Callable[[], Lock]]:
     with there.open() as store:
         yield lambda: Lock(store, f"{there.root}/lock")
+        if spent is not None:
+            spent.update(store.metrics().operations)
 
 
 @variant("lone locks", _locks, grows=False)
@@ -54,7 +58,7 @@ def lone_locks(there: Target, count: int, client: _Client) -> Figures:
             lock.release()
 
         figures = one_by_one(there, count, hold)
-    _check(tokens)
+    _check_growing(tokens, _TOKENS)
     return figures
 
 
@@ -86,23 +90,16 @@ def locks_in_line(there: Target, count: int, client: _Client, clients: int) -> F
             in_threads(_CONTENDERS, contend, range(count))
     if total != count:
         raise WrongAnswerError(f"{count} holders of a lock added 1 each, and the sum is {total}")
-    _check(tokens)
+    _check_growing(tokens, _TOKENS)
     return watch.figures(count)
 
 
 @variant("locks in line of ten", grows=False, times=4.0)
 def locks_in_line_of_ten(there: Target, count: int) -> Figures:
     """Measure the same, and the number of the stores' operations for each hand-over: ``cost``."""
-    operations = []
-
-    @contextmanager
-    def counted(there: Target) -> Iterator[Callable[[], Lock]]:
-        with there.open() as store:
-            yield lambda: Lock(store, f"{there.root}/lock")
-            operations.append(sum(store.metrics().operations.values()))
-
-    figures = locks_in_line(there, count, counted, 10)
-    return {**figures, "cost": sum(operations) / count}
+    spent: Counts[str] = Counts()
+    figures = locks_in_line(there, count, partial(_locks, spent=spent), 10)
+    return {**figures, "cost": spent.total() / count}
 
 
 def _acquire(lock: Any, tokens: list[int]) -> None:
@@ -114,9 +111,9 @@ def _acquire(lock: Any, tokens: list[int]) -> None:
         tokens.append(token)
 
 
-def _check(tokens: Sequence[int]) -> None:
-    if any(later <= token for token, later in itertools.pairwise(tokens)):
-        raise WrongAnswerError("a later holder of a lock has no greater fencing token")
+def _check_growing(found: Sequence[int], wrong: str) -> None:
+    if any(later <= earlier for earlier, later in itertools.pairwise(found)):
+        raise WrongAnswerError(wrong)
 
 
 # Caches:
@@ -195,67 +192,19 @@ def _counters(store: MetadataStore, root: str) -> list[str]:
 
 # Counters:
 
-# The numbers of a block, as a counter has it by default.
-_BLOCK: Final = 1000
-_PROCESSES: Final = 4
-
 
 @variant("numbers", grows=False)
 def numbers(there: Target, count: int) -> Figures:
-    """Measure ``next`` of a counter whose block has enough numbers.
-
-    ``blocks`` is the rate with blocks of the default size.
-    """
-    rates = []
+    """Measure ``next`` of a counter whose block has enough numbers."""
     with there.open() as store:
-        for block in (_BLOCK, count + 1):
-            counter = Counter(store, f"{there.root}/{block}", block=block)
-            counter.next()
-            with stopwatch(there) as watch:
-                taken = _take(counter, count)
-            check_count(len(taken), count)
-            if any(later <= number for number, later in itertools.pairwise(taken)):
-                raise WrongAnswerError("a counter's numbers do not grow")
-            rates.append(watch.figures(count)["rate"])
-    return {**watch.figures(count), "blocks": rates[0]}
-
-
-@variant("numbers of processes", least=1_000, fixed=True)
-def numbers_of_processes(there: Target, count: int) -> Figures:
-    """Measure ``count`` blocks of numbers that four processes take at once, and compare all.
-
-    ``numbers`` is the rate of the numbers.
-    """
-    each = -(-count * _BLOCK // _PROCESSES)
-    arguments = there.url.text, f"{there.root}/counter", each
-    with ExitStack() as stack:
-        processes = [
-            stack.enter_context(other_process(_take_runs, *arguments)) for _ in range(_PROCESSES)
-        ]
-        begun = time.perf_counter()
-        for process in processes:
-            process.begin()
-        runs = [process.receive() for process in processes]
-        seconds = time.perf_counter() - begun
-    check_runs(runs, each)
-    return {"rate": count / seconds, "numbers": each * _PROCESSES / seconds}
-
-
-def check_runs(found: Sequence[Sequence[tuple[int, int]]], each: int) -> None:
-    """Check the runs of several processes: each has all its numbers, growing, and all differ."""
-    for runs in found:
-        check_count(sum(size for _, size in runs), each)
-        if list(runs) != sorted(runs):
-            raise WrongAnswerError("the numbers that one process has taken do not grow")
-    taken = sorted(run for runs in found for run in runs)
-    for (first, size), (following, _) in itertools.pairwise(taken):
-        if first + size > following:
-            raise WrongAnswerError(f"the number {following} was handed out twice")
-
-
-def _take(counter: Counter, count: int) -> list[int]:
-    take = counter.next
-    return [take() for _ in range(count)]
+        counter = Counter(store, f"{there.root}/counter", block=count + 1)
+        take = counter.next
+        take()
+        with stopwatch(there) as watch:
+            taken = [take() for _ in range(count)]
+    check_count(len(taken), count)
+    _check_growing(taken, "a counter's numbers do not grow")
+    return watch.figures(count)
 
 
 # Elections:
@@ -292,7 +241,7 @@ def _seconds(there: Target, paths: list[str]) -> list[float]:
 
     with there.open() as store, ThreadPoolExecutor(len(paths)) as pool, ExitStack() as stack:
         elections = [stack.enter_context(Election(store, path, b"next")) for path in paths]
-        with other_process(_lead, there.url.text, paths) as leader:
+        with child(_lead, there.url.text, paths) as leader:
             led = [pool.submit(lead, election) for election in elections]
             while not any(future.done() for future in led) and any(
                 len(store.get_children(path).result()) < 2 for path in paths
@@ -304,21 +253,6 @@ def _seconds(there: Target, paths: list[str]) -> list[float]:
 
 
 # In another process:
-
-
-def _take_runs(parent: Connection, url: str, path: str, count: int) -> None:
-    """Take numbers; send the runs of neighbours, each as the first number and its length."""
-    with open_store(url) as store:
-        counter = Counter(store, path, block=_BLOCK)
-        parent.send("ready")
-        parent.recv()
-        parent.send(list(_runs(_take(counter, count))))
-
-
-def _runs(found: Sequence[int]) -> Iterator[tuple[int, int]]:
-    for _, run in itertools.groupby(enumerate(found), lambda pair: pair[1] - pair[0]):
-        members = [number for _, number in run]
-        yield members[0], len(members)
 
 
 def _lead(parent: Connection, url: str, paths: list[str]) -> None:

@@ -1,34 +1,24 @@
-"""Hubs: claims of topics, consume marks, subscriptions, and a hub that is killed.
+"""Hubs: claims of topics, consume marks and subscriptions.
 
-Claims are many in one call, or one call for each by a thousand tasks. The latter leave nothing but
-the owners and the epochs of their topics. The messages of a hub stay in memory, because the client
-does not store them.
-
-A hub with 10,000 topics is killed to see how soon the other hubs own them all. Each hub is a
-process with a store of its own. A client for each topic subscribes again at once, at one of the
-other hubs, as the readers of an application would. The clients live in the processes of these hubs,
-and reach the other one over TCP.
+Claims are many in one call, or one call for each by a thousand tasks. The messages of a hub stay in
+memory, because the client does not store them. Hubs that fail are what ``hubs simulate`` is for.
 """
 
 from __future__ import annotations
 
 import asyncio
-import tempfile
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from multiprocessing.connection import Connection
-from typing import Any, Final, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, TypeAlias
 
 import batchkeeper.hubs as bh
-from batchkeeper import AsyncMetadataStore, open_async_store
+from batchkeeper import AsyncMetadataStore
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
 
 from ..rows import Figures
-from ..work import parts, split_warm_up, stopwatch, timed
-from .processes import Other, other_process
-from .puts import THREADS, check_count, in_tasks, in_threads
+from ..work import split_warm_up, stopwatch, timed
+from .puts import call_in_threads, check_count, in_tasks
 from .variants import variant
 
 _ADDRESS: Final = "hub-1:4080"
@@ -69,21 +59,10 @@ def claims_of_one_call(there: Target, count: int, layout: bh.Layout) -> Figures:
 # Several for each of the thousand tasks.
 
 
-@variant("ephemeral claims", least=10_000)
-def ephemeral_claims(there: Target, count: int) -> Figures:
-    """Measure first claims by ``EphemeralOwnership.claim``, one call for each, in 1,000 tasks."""
-
-    @asynccontextmanager
-    async def claiming(store: AsyncMetadataStore) -> AsyncIterator[_ClaimOne]:
-        owners, me = bh.AsyncEphemeralOwnership(store, there.root), bh.HubInfo(_ADDRESS, 1)
-        yield _first(lambda topic: owners.claim(topic, me))
-
-    return asyncio.run(in_tasks(there, count, claiming, _topics))
-
-
-@variant("compared claims", least=10_000)
-def compared_claims(there: Target, count: int) -> Figures:
-    """Measure the same by ``ComparedOwnership.claim``."""
+@variant("ephemeral claims", "ephemeral", least=10_000)
+@variant("compared claims", "compared", least=10_000)
+def claims(there: Target, count: int, ownership: bh.OwnershipMode) -> Figures:
+    """Measure first claims in 1,000 tasks, by one call of ``claim`` each."""
 
     @asynccontextmanager
     async def claiming(store: AsyncMetadataStore) -> AsyncIterator[_ClaimOne]:
@@ -92,19 +71,20 @@ def compared_claims(there: Target, count: int) -> Figures:
             await bh.async_open_managers(store, there.root) as managers,
         ):
             me = (await hosts.register(_ADDRESS)).info
-            owners = bh.AsyncComparedOwnership(store, there.root, managers.ownership, hosts)
-            yield _first(lambda topic: owners.claim(topic, me))
+            owners = (
+                bh.AsyncEphemeralOwnership(store, there.root)
+                if ownership == "ephemeral"
+                else bh.AsyncComparedOwnership(store, there.root, managers.ownership, hosts)
+            )
+
+            async def claim(topic: str) -> None:
+                ended = await owners.claim(topic, me)
+                if not isinstance(ended, bh.Claim) or ended.topic != topic or ended.epoch != 1:
+                    raise _wrong(topic, ended)
+
+            yield claim
 
     return asyncio.run(in_tasks(there, count, claiming, _topics))
-
-
-def _first(claim: Callable[[str], Awaitable[object]]) -> _ClaimOne:
-    async def checked(topic: str) -> None:
-        ended = await claim(topic)
-        if not isinstance(ended, bh.Claim) or ended.topic != topic or ended.epoch != 1:
-            raise _wrong(topic, ended)
-
-    return checked
 
 
 @variant("publishes that claim", least=10_000)
@@ -161,7 +141,7 @@ def mark_updates(there: Target, count: int) -> Figures:
         (f"topic-{number // _NEIGHBOURS}", f"subscriber-{number % _NEIGHBOURS}")
         for number in range(max(1, min(_SUBSCRIBERS, count // 100)))
     ]
-    last, rest = divmod(count, len(subscribers))
+    last = count // len(subscribers)
     with there.open() as store, bh.open_managers(store, there.root) as managers:
         _create(managers.subscriptions, subscribers)
         with stopwatch(there) as watch, bh.ConsumeMarks(managers.subscriptions) as marks:
@@ -169,14 +149,12 @@ def mark_updates(there: Target, count: int) -> Figures:
                 mark = bh.MessageSeqId(number)
                 for topic, subscriber in subscribers:
                     marks.consumed(topic, subscriber, mark)
-            for topic, subscriber in subscribers[:rest]:
-                marks.consumed(topic, subscriber, bh.MessageSeqId(last + 1))
         for topic, subscriber in (subscribers[0], subscribers[-1]):
             found = managers.subscriptions.read_subscription_data(topic, subscriber)
             state = None if found is None else found.value.state
             if state is None or state.mark.local < last:
                 raise WrongAnswerError(f"{subscriber} of {topic} should be at {last}, not {state}")
-    return watch.figures(count)
+    return watch.figures(last * len(subscribers))
 
 
 @variant("subscriptions read", least=10_000, fixed=True)
@@ -193,111 +171,7 @@ def subscriptions_read(there: Target, count: int) -> Figures:
 
 
 def _create(subscriptions: bh.SubscriptionDataManager, found: Sequence[tuple[str, str]]) -> None:
-    def create(shared: Iterator[tuple[str, str]]) -> None:
-        for topic, subscriber in shared:
-            subscriptions.create_subscription_data(topic, subscriber, bh.SubscriptionData())
+    def create(of: tuple[str, str]) -> None:
+        subscriptions.create_subscription_data(*of, bh.SubscriptionData())
 
-    in_threads(THREADS, create, found)
-
-
-# A hub that is killed:
-
-# Seconds: ten ticks of the bench's ZooKeeper.
-_SESSION: Final = 5.0
-_PATIENCE: Final = 120.0
-_SURVIVORS: Final = 2
-_OF_ONE_CLIENT: Final = 500
-
-
-@variant("ephemeral recovery", "ephemeral", least=10_000, fixed=True)
-@variant("compared recovery", "compared", least=10_000, fixed=True)
-def recovery(there: Target, count: int, ownership: bh.OwnershipMode) -> Figures:
-    """Measure the time from the kill until all topics are claimed, beyond the session timeout."""
-    topics = [f"topic-{number}" for number in range(count)]
-    with ExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory())
-
-        def hub(mode: bh.SubscribeMode, own: Sequence[str]) -> Other:
-            place = there.url.text, there.root, ownership, directory
-            return stack.enter_context(other_process(_hub, *place, mode, own))
-
-        owner = hub("create", topics)
-        owner.begin()
-        owner.receive()
-        _check([owner], count)
-        others = [hub("attach", topics[number::_SURVIVORS]) for number in range(_SURVIVORS)]
-        owner.kill()
-        killed = time.perf_counter()
-        for other in others:
-            other.begin()
-        for other in others:
-            other.receive()
-        seconds = time.perf_counter() - killed
-        cpu = _check(others, count)
-    return {"rate": count / seconds, "after": max(0.001, seconds - _SESSION), "cpu": cpu / count}
-
-
-def _check(hubs: Sequence[Other], count: int) -> float:
-    """Check the number of topics that hubs own, and return the CPU that they have used."""
-    for hub in hubs:
-        hub.begin()
-    found: list[tuple[int, float]] = [hub.receive() for hub in hubs]
-    if (owned := sum(topics for topics, _ in found)) != count:
-        raise WrongAnswerError(f"{owned} of {count} topics are owned although all have clients")
-    return sum(cpu for _, cpu in found)
-
-
-# In another process:
-
-
-def _hub(parent: Connection, *arguments: Any) -> None:
-    """Be a hub whose clients subscribe to topics when it may begin.
-
-    It sends something when all have subscribed, and then the number of topics that it owns, and the
-    seconds of CPU that this took.
-    """
-    asyncio.run(_serve(parent, *arguments))
-
-
-async def _serve(
-    parent: Connection,
-    url: str,
-    region: str,
-    ownership: bh.OwnershipMode,
-    directory: str,
-    mode: bh.SubscribeMode,
-    topics: Sequence[str],
-) -> None:
-    # No topic moves for other reasons than the kill, so that their number can be checked.
-    settings = bh.HubSettings(ownership=ownership, shed_interval=None)
-    logs, server = bh.AsyncFileLogs(directory, sync=False), bh.AsyncHubServer()
-    address = await server.listen()
-    async with (
-        open_async_store(url, session_timeout=_SESSION) as store,
-        bh.AsyncTopicHub(store, region, address, logs, settings) as hub,
-        AsyncExitStack() as stack,
-    ):
-        server.serve(hub)
-        stack.push_async_callback(server.stop)
-
-        async def client() -> bh.AsyncTopicClient:
-            connections = await stack.enter_async_context(bh.AsyncHubConnections())
-
-            async def connect(to: str) -> bh.AsyncHubConnection:
-                return hub if to == address else await connections(to)
-
-            return bh.AsyncTopicClient(connect, [address], timeout=_PATIENCE)
-
-        # A connection has a limit of subscriptions.
-        clients = [(await client(), some) for some in parts(topics, _OF_ONE_CLIENT)]
-        parent.send("ready")
-        await asyncio.to_thread(parent.recv)
-        begun = time.process_time()
-        await asyncio.gather(
-            *(one.subscribe("reader", topic, mode) for one, some in clients for topic in some)
-        )
-        cpu = time.process_time() - begun
-        parent.send("done")
-        await asyncio.to_thread(parent.recv)
-        parent.send((len(hub.topics), cpu))
-        await asyncio.to_thread(parent.recv)
+    call_in_threads(create, found)

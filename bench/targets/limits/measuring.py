@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from batchkeeper.bench.live import Live
-from batchkeeper.bench.rounds import Rounds, alternating
+from batchkeeper.bench.rounds import Rounds, Show, alternating
 from batchkeeper.bench.target import Target
 from batchkeeper.stores.registry import parse_url
 
 from ..rows import Results, Row, load_rows
 
 # These make the variants.
-from . import coordination, hubs, others, plain, puts  # noqa: F401
+from . import coordination, hubs, others, puts  # noqa: F401
 from .raw import ceiling
-from .variants import VARIANTS, Measure, Variant, in_order
+from .variants import VARIANTS, Variant, in_order
 
 ROWS: Final = load_rows(Path(__file__).with_name("rows.toml"))
 #: The measured kinds of stores: those with a goal.
@@ -65,7 +64,7 @@ def quick(rounds: int) -> Extent:
 
 def rows_of(store: str, names: Sequence[str] | None = None) -> list[Row]:
     """Return the rows of a kind of store, or only those with the given names."""
-    return [row for row in ROWS if row.fits(store) and (names is None or row.name in names)]
+    return [row for row in ROWS if store in row.goals and (names is None or row.name in names)]
 
 
 def needed(store: str, rows: Sequence[Row]) -> list[Variant]:
@@ -76,7 +75,7 @@ def needed(store: str, rows: Sequence[Row]) -> list[Variant]:
     ]
 
 
-def measure(target: Target, rows: Sequence[Row], extent: Extent, live: Live) -> Results:
+def measure(target: Target, rows: Sequence[Row], extent: Extent, show: Show) -> Results:
     """Measure all rows.
 
     Raises:
@@ -85,52 +84,30 @@ def measure(target: Target, rows: Sequence[Row], extent: Extent, live: Live) -> 
     """
     results = Results(target.name, rows)
     variants = {variant.name: variant for variant in needed(target.name, rows)}
-    rounds = Rounds(live, alternating)
+    rounds = Rounds(show, alternating)
     rounds.expect((1 + extent.rounds) * len(variants))
     places = map("{:04d}".format, itertools.count())
-    chosen: dict[str, Measure] = {}
     for name, variant in variants.items():
         rounds.show(f"trying: {name}")
-        chosen[name] = _try(target, variant, extent, places, results)
+        results.counts[name] = _try(target, variant, extent, places)
     for _ in range(extent.rounds):
         for name in rounds.turns(list(variants)):
             with _fresh_place(target, next(places)) as there:
-                results.add(name, chosen[name](there, results.counts[name]))
+                results.add(name, variants[name].measure(there, results.counts[name]))
     return results
 
 
-def _try(
-    target: Target, variant: Variant, extent: Extent, places: Iterator[str], results: Results
-) -> Measure:
-    """Determine a variant's best way, and the number of operations for the wanted duration."""
-
-    def rate(way: str) -> float:
-        with _fresh_place(target, next(places)) as there:
-            return variant.ways[way](there, counts[way])["rate"]
-
+def _try(target: Target, variant: Variant, extent: Extent, places: Iterator[str]) -> int:
+    """Return the number of operations for the wanted duration."""
     most = extent.most_growing[target.name] if variant.grows else extent.most
-    counts = dict.fromkeys(variant.ways, min(variant.least, most))
-    if variant.fixed:
-        ((way, measured),) = variant.ways.items()
-        results.counts[variant.name] = counts[way]
-        return measured
-    rates: dict[str, float] = {}
-    for way in variant.ways:
-        while True:
-            rates[way] = rate(way)
-            if counts[way] == most or counts[way] / rates[way] >= extent.seconds * _ENOUGH:
-                break
-            counts[way] = min(counts[way] * _GROWTH, most)
-    if len(rates) > 1:
-        # Repeat in reverse order, so that a moment in which the machine is busy does not decide.
-        for way in reversed([*variant.ways]):
-            rates[way] = max(rates[way], rate(way))
-    best = max(rates, key=lambda way: rates[way])
-    if len(rates) > 1:
-        results.ways[variant.name] = best
-    wanted = rates[best] * extent.seconds * variant.times
-    results.counts[variant.name] = min(most, max(variant.least, int(wanted)))
-    return variant.ways[best]
+    count = min(variant.least, most)
+    while not variant.fixed:
+        with _fresh_place(target, next(places)) as there:
+            rate = variant.measure(there, count)["rate"]
+        if count == most or count / rate >= extent.seconds * _ENOUGH:
+            return min(most, max(variant.least, int(rate * extent.seconds * variant.times)))
+        count = min(count * _GROWTH, most)
+    return count
 
 
 @contextmanager

@@ -12,20 +12,16 @@ from threading import Event, Thread
 from typing import Final
 
 from batchkeeper import Put, WatchEvent, open_store
+from batchkeeper.bench.children import Child, child
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
 
 from ..rows import Figures
 from ..work import items, percentile, stopwatch
-from .plain import plain_put
-from .processes import Other, other_process
-from .puts import check_outcomes, saturate
+from .puts import check_outcomes, plain_put, saturate
 from .variants import variant
 
-# Seconds: more than twice a tick of the bench's ZooKeeper, which accepts no less.
-_SESSION: Final = 5.0
 _PATIENCE: Final = 60.0
-_BETWEEN_LOOKS: Final = 0.05
 # The watch is read while the writer is at work, so this is never reached.
 _EVENTS: Final = 1_000_000
 
@@ -38,7 +34,7 @@ def watched_puts(there: Target, count: int) -> Figures:
     """
     events: list[WatchEvent] = []
     with (
-        other_process(_put, there.url.text, there.root, count) as process,
+        child(_put, there.url.text, there.root, count) as process,
         there.open() as store,
         store.watch(there.root, max_events=_EVENTS) as watch,
     ):
@@ -90,25 +86,6 @@ def watched_puts_alone(there: Target, count: int) -> Figures:
     return {**clock.figures(count), "delay": percentile(delays, "p50")}
 
 
-@variant("abandoned values", least=10_000, fixed=True)
-def abandoned_values(there: Target, count: int) -> Figures:
-    """Measure how long the ephemeral values of a killed process outlive its session timeout."""
-    with there.open() as store:
-        with other_process(_put, there.url.text, there.root, count, _SESSION) as process:
-            process.begin()
-            process.receive()
-            store.sync()
-            if len(store.get_children(there.root).result()) != count:
-                raise WrongAnswerError("ephemeral values are missing while their session lives")
-            process.kill()
-            killed = time.perf_counter()
-        while store.get_children(there.root).result():
-            time.sleep(_BETWEEN_LOOKS)
-            store.sync()
-        seconds = time.perf_counter() - killed
-    return {"rate": count / seconds, "after": max(0.001, seconds - _SESSION)}
-
-
 _ALONE: Final = 100
 _WARM_UP: Final = 20
 _UNTIL_SATURATED: Final = 0.3
@@ -117,7 +94,7 @@ _UNTIL_SATURATED: Final = 0.3
 @variant("neighbour's puts", times=4.0, least=100)
 def neighbours_puts(there: Target, count: int) -> Figures:
     """Measure the ``p99`` of the neighbour's puts in seconds, and that of its puts ``alone``."""
-    with other_process(_put_alone, there.url.text, f"{there.root}/other", count) as other:
+    with child(_put_alone, there.url.text, f"{there.root}/other", count) as other:
         alone = other.receive()
         with there.open() as store, ThreadPoolExecutor(1) as pool:
             ended = Event()
@@ -131,7 +108,7 @@ def neighbours_puts(there: Target, count: int) -> Figures:
     }
 
 
-def _beside(other: Other, ended: Event) -> list[int]:
+def _beside(other: Child, ended: Event) -> list[int]:
     """Start the neighbour's puts once the server is saturated, and return their latencies."""
     try:
         time.sleep(_UNTIL_SATURATED)
@@ -145,11 +122,10 @@ def _beside(other: Other, ended: Event) -> list[int]:
 # In another process:
 
 
-def _put(parent: Connection, url: str, root: str, count: int, session: float | None = None) -> None:
-    """Put fresh paths in batches, and send the rate. With a session timeout, they are ephemeral."""
-    with open_store(url, session_timeout=session or 30.0) as store:
-        found = items(root, count)
-        ops = [Put(path, value, ephemeral=session is not None) for path, value, _, _ in found]
+def _put(parent: Connection, url: str, root: str, count: int) -> None:
+    """Put fresh paths in batches, and send the rate."""
+    with open_store(url) as store:
+        ops = [Put(path, value) for path, value, _, _ in items(root, count)]
         parent.send("ready")
         parent.recv()
         begun = time.perf_counter()

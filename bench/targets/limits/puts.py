@@ -1,4 +1,4 @@
-"""batchkeeper's side of the ratios: callers with default settings that check every answer.
+"""Puts and gets: callers with default settings that check every answer, and the plain clients.
 
 A single caller submits bursts, and checks the oldest burst while the later ones are under way. So a
 few thousand operations are under way at any time, as in a busy program that bounds its memory.
@@ -11,17 +11,21 @@ import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from threading import Event
 from typing import Any, Final, TypeAlias, TypeVar
 
-from batchkeeper import open_async_store, open_store
+from batchkeeper import open_async_store
 from batchkeeper.batching import AsyncMetadataStore, MetadataStore
+from batchkeeper.bench.load.peers import PEERS
+from batchkeeper.bench.load.peers.clients import etcd3_client, kazoo_client
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
 from batchkeeper.ops.errors import BadVersionError, MetadataStoreError
 from batchkeeper.ops.operations import ABSENT, Check, Put
 from batchkeeper.ops.results import GetResult, Outcome, Stat
+from batchkeeper.stores.registry import parse_url, store_kind
 
 from ..rows import Figures
 from ..work import (
@@ -37,15 +41,14 @@ from ..work import (
     stopwatch,
     timed,
 )
-from .delays import Delayed, Timed
 from .variants import variant
 
 _T = TypeVar("_T")
 
 #: Submits a burst of operations.
-_Submit: TypeAlias = Callable[[Sequence[Step]], "list[Future[Any]]"]
-#: Checks the answers to a burst.
-_Check: TypeAlias = Callable[[Sequence[Step], "list[Future[Any]]"], None]
+_Submit: TypeAlias = Callable[[MetadataStore, Sequence[Step]], "list[Future[Any]]"]
+#: Checks the result of an operation.
+_Check: TypeAlias = Callable[[Step, Any], None]
 
 #: The number of threads, each of which waits for its own puts.
 THREADS: Final = 64
@@ -66,21 +69,61 @@ _SATURATING: Final = 20_000
 # One caller, with bursts of futures:
 
 
-@variant("puts")
-def puts(there: Target, count: int) -> Figures:
-    """Measure unconditional puts of fresh paths, with a future for each."""
+def _put(store: MetadataStore, burst: Sequence[Step]) -> list[Future[Any]]:
+    put = store.put
+    return [put(path, value) for path, value, _, _ in burst]
+
+
+def _put_conditionally(store: MetadataStore, burst: Sequence[Step]) -> list[Future[Any]]:
+    put = store.put
+    return [put(path, value, expected) for path, value, expected, _ in burst]
+
+
+def _create(ephemeral: bool, store: MetadataStore, burst: Sequence[Step]) -> list[Future[Any]]:
+    put = store.put
+    return [put(path, value, ABSENT, ephemeral=ephemeral) for path, value, _, _ in burst]
+
+
+def _create_in_sequence(store: MetadataStore, burst: Sequence[Step]) -> list[Future[Any]]:
+    put = store.put
+    return [put(path, value, sequential=True) for path, value, _, _ in burst]
+
+
+def _check_put(step: Step, stat: Any) -> None:
+    assert step.version is not None
+    check_stat(step.path, step.version, stat)
+
+
+def _check_created(ephemeral: bool, step: Step, stat: Any) -> None:
+    _check_put(step, stat)
+    if (stat.ephemeral, stat.owned) != (ephemeral, ephemeral):
+        raise WrongAnswerError(f"{step.path} is not as ephemeral as it should be: {stat!r}")
+
+
+def _check_sequential(step: Step, stat: Any) -> None:
+    if type(stat) is not Stat or stat.version != 0 or not stat.path.startswith(step.path):
+        raise WrongAnswerError(f"{step.path} should be the beginning of a path, not {stat!r}")
+
+
+@variant("puts", _put)
+@variant("creates", partial(_create, False), partial(_check_created, False))
+@variant("ephemeral creates", partial(_create, True), partial(_check_created, True))
+@variant("sequential creates", _create_in_sequence, _check_sequential)
+def puts(there: Target, count: int, submit: _Submit, check: _Check = _check_put) -> Figures:
+    """Measure puts of fresh paths, with a future for each."""
     with there.open() as store:
-        put = store.put
-        return measured(
-            there,
-            count,
-            _bursts(lambda burst: [put(path, value) for path, value, _, _ in burst], _check_puts),
-        )
+        return measured(there, count, _bursts(store, submit, check))
 
 
 @variant("conditional puts", False)
 @variant("conflicting puts", True)
-def conditional_puts(there: Target, count: int, conflicts: bool) -> Figures:
+def conditional_puts(
+    there: Target,
+    count: int,
+    conflicts: bool,
+    submit: _Submit = _put_conditionally,
+    check: _Check = _check_put,
+) -> Figures:
     """Measure conditional puts, with an outcome for each: creations of paths, then updates.
 
     With ``conflicts``, one in ten conflicts.
@@ -92,44 +135,7 @@ def conditional_puts(there: Target, count: int, conflicts: bool) -> Figures:
                 seed(store, found[CONFLICTING])
             return steps(found, conflicts=conflicts)
 
-        run = _bursts(_put_step(store), _check_puts)
-        return measured(there, count, run, prepare, len(EXPECTATIONS))
-
-
-@variant("creates", False)
-@variant("ephemeral creates", True)
-def creates(there: Target, count: int, ephemeral: bool) -> Figures:
-    """Measure creations of fresh paths, with a future for each."""
-
-    def check(burst: Sequence[Step], futures: list[Future[Any]]) -> None:
-        for step, future in zip(burst, futures, strict=True):
-            stat = result_of(step.path, future)
-            check_stat(step.path, 0, stat)
-            if (stat.ephemeral, stat.owned) != (ephemeral, ephemeral):
-                raise WrongAnswerError(f"{step.path} is not as ephemeral as it should be: {stat!r}")
-
-    with there.open() as store:
-        put = store.put
-        run = _bursts(
-            lambda burst: [put(s.path, s.value, ABSENT, ephemeral=ephemeral) for s in burst], check
-        )
-        return measured(there, count, run)
-
-
-@variant("sequential creates")
-def sequential_creates(there: Target, count: int) -> Figures:
-    """Measure creations below one parent, to whose paths the store appends numbers."""
-
-    def check(burst: Sequence[Step], futures: list[Future[Any]]) -> None:
-        for (path, *_), future in zip(burst, futures, strict=True):
-            stat = result_of(path, future)
-            if type(stat) is not Stat or stat.version != 0 or not stat.path.startswith(path):
-                raise WrongAnswerError(f"{path} should be the beginning of a path, not {stat!r}")
-
-    with there.open() as store:
-        put = store.put
-        run = _bursts(lambda burst: [put(s.path, s.value, sequential=True) for s in burst], check)
-        return measured(there, count, run)
+        return measured(there, count, _bursts(store, submit, check), prepare, len(EXPECTATIONS))
 
 
 @variant("transactions", _GUARDS)
@@ -139,49 +145,42 @@ def transactions(there: Target, count: int, guards: int) -> Figures:
 
     Of fenced puts, all check one path, the record of their owner.
     """
-
-    def check(burst: Sequence[Step], futures: list[Future[Any]]) -> None:
-        for step, future in zip(burst, futures, strict=True):
-            checked, stat = result_of(step.path, future)
-            if checked is not None:
-                raise WrongAnswerError(f"a check gave {checked!r}")
-            assert step.version is not None  # No step conflicts.
-            check_stat(step.path, step.version, stat)
-
     guarding = items(f"{there.root}/guards", min(count, guards))
     checks = itertools.cycle([Check(path, 0) for path, *_ in guarding])
+
+    def submit(store: MetadataStore, burst: Sequence[Step]) -> list[Future[Any]]:
+        return [
+            store.transaction([check, Put(path, value, expected)])
+            for check, (path, value, expected, _) in zip(checks, burst, strict=False)
+        ]
+
+    def check(step: Step, result: Any) -> None:
+        checked, stat = result
+        if checked is not None:
+            raise WrongAnswerError(f"a check gave {checked!r}")
+        _check_put(step, stat)
+
     with there.open() as store:
         seed(store, guarding)
-
-        def submit(burst: Sequence[Step]) -> list[Future[Any]]:
-            return [
-                store.transaction([check, Put(path, value, expected)])
-                for check, (path, value, expected, _) in zip(checks, burst, strict=False)
-            ]
-
-        def prepare(found: Sequence[Step]) -> list[Step]:
-            return steps(found, conflicts=False)
-
-        return measured(there, count, _bursts(submit, check), prepare, len(EXPECTATIONS))
+    return conditional_puts(there, count, False, submit, check)
 
 
 @variant("gets", grows=False)
 def gets(there: Target, count: int) -> Figures:
     """Measure gets of existing paths, with a future for each, and compare the values."""
 
-    def check(burst: Sequence[Step], futures: list[Future[Any]]) -> None:
-        for (path, value, _, _), future in zip(burst, futures, strict=True):
-            found = result_of(path, future)
-            if type(found) is not GetResult or found.value != value:
-                raise WrongAnswerError(f"{path} should have the value {value!r:.60}, not {found!r}")
-            check_stat(path, 0, found.stat)
+    def check(step: Step, found: Any) -> None:
+        path, value, _, _ = step
+        if type(found) is not GetResult or found.value != value:
+            raise WrongAnswerError(f"{path} should have the value {value!r:.60}, not {found!r}")
+        _check_put(step, found.stat)
 
     seeded = items(there.root, min(count, SEEDED))
     with there.open() as store:
         seed(store, seeded)
     with there.open() as store:
         get = store.get
-        run = _bursts(lambda burst: [get(path) for path, *_ in burst], check)
+        run = _bursts(store, lambda _, burst: [get(path) for path, *_ in burst], check)
         return timed(there, run, seeded, cycle(seeded, count), count)
 
 
@@ -189,20 +188,16 @@ def gets(there: Target, count: int) -> Figures:
 def applied_puts(there: Target, count: int) -> Figures:
     """Measure unconditional puts through ``apply``, which returns outcomes without futures.
 
-    For ``rate``, the operations are created before the clock starts, as the paths and values are
-    for puts with futures. ``making`` includes their creation.
+    The operations are created before the clock starts, as the paths and values are for puts with
+    futures.
     """
-    more = items(f"{there.root}/more", count)
     with there.open() as store:
-        figures = measured(
+        return measured(
             there,
             count,
             lambda ready: check_outcomes(store.apply(ready), len(ready)),
             lambda found: [Put(path, value) for path, value, _, _ in found],
         )
-        with stopwatch() as making:
-            seed(store, more)
-    return {**figures, "making": making.figures(count)["rate"]}
 
 
 # Many callers, each with one operation:
@@ -210,49 +205,44 @@ def applied_puts(there: Target, count: int) -> Figures:
 
 @variant("puts of threads")
 def puts_of_threads(there: Target, count: int) -> Figures:
-    """Measure puts of 64 threads. Each thread waits for its put before the next one.
-
-    ``bound`` is the rate of the same threads on a store that only waits, for the median time of the
-    real store's requests (``request``). The loss that remains there is Python's, between callers
-    and senders.
-    """
-    wrapped: list[Timed] = []
-
-    def watch(backend: Any) -> Timed:
-        wrapped.append(Timed(backend))
-        return wrapped[0]
-
-    with open_store(there.url.text, connect_timeout=there.connect_timeout, wrap=watch) as store:
-        figures = measured(there, count, _of_threads(store))
-        (backend,) = wrapped
-        request, limits = backend.median(), backend.limits
-    only_waiting = open_store(
-        "memory://delayed", wrap=lambda backend: Delayed(backend, request, limits)
-    )
-    with only_waiting as store:
-        bound = measured(there, count, _of_threads(store))["rate"]
-    return {**figures, "bound": bound, "request": request}
+    """Measure puts of 64 threads. Each thread waits for its put before the next one."""
+    with there.open() as store:
+        return measured(there, count, partial(call_in_threads, _waiting(store)))
 
 
-def _of_threads(store: MetadataStore) -> Callable[[Sequence[Step]], None]:
-    def caller(shared: Iterator[Step]) -> int:
-        ended = 0
-        for path, value, _, _ in shared:
-            check_stat(path, 0, result_of(path, store.put(path, value)))
-            ended += 1
-        return ended
-
-    return lambda found: check_count(sum(in_threads(THREADS, caller, found)), len(found))
+@variant("lone puts")
+def lone_puts(there: Target, count: int) -> Figures:
+    """Measure puts of one caller on an idle store. The caller waits for each put."""
+    with there.open() as store:
+        return one_by_one(there, count, _waiting(store))
 
 
-def in_threads(
-    threads: int, caller: Callable[[Iterator[_T]], object], found: Iterable[_T]
-) -> list[Any]:
-    """Let threads share an iterator, whose ``next`` is atomic; return what they return."""
+def _waiting(store: MetadataStore) -> Callable[[Step], None]:
+    put = store.put
+
+    def call(step: Step) -> None:
+        _check_put(step, result_of(step.path, put(step.path, step.value)))
+
+    return call
+
+
+def call_in_threads(call: Callable[[_T], object], found: Iterable[_T]) -> None:
+    """Call a function with each of the elements, in 64 threads."""
+
+    def caller(shared: Iterator[_T]) -> None:
+        for one in shared:
+            call(one)
+
+    in_threads(THREADS, caller, found)
+
+
+def in_threads(threads: int, caller: Callable[[Iterator[_T]], object], found: Iterable[_T]) -> None:
+    """Let threads share an iterator, whose ``next`` is atomic."""
     shared = iter(found)
     with ThreadPoolExecutor(threads) as pool:
         callers = [pool.submit(caller, shared) for _ in range(threads)]
-    return [ended.result() for ended in callers]
+    for ended in callers:
+        ended.result()
 
 
 @variant("puts of tasks")
@@ -268,7 +258,7 @@ def puts_of_tasks(there: Target, count: int) -> Figures:
                 stat = await store.put(step.path, step.value)
             except MetadataStoreError as error:
                 raise _failed(step.path, error) from error
-            check_stat(step.path, 0, stat)
+            _check_put(step, stat)
 
         yield call
 
@@ -305,26 +295,11 @@ async def in_tasks(
 async def _all_tasks(call: Callable[[_T], Awaitable[None]], found: Sequence[_T]) -> None:
     shared = iter(found)
 
-    async def task() -> int:
-        ended = 0
+    async def task() -> None:
         for one in shared:
             await call(one)
-            ended += 1
-        return ended
 
-    check_count(sum(await asyncio.gather(*(task() for _ in range(_TASKS)))), len(found))
-
-
-@variant("lone puts")
-def lone_puts(there: Target, count: int) -> Figures:
-    """Measure puts of one caller on an idle store. The caller waits for each put."""
-    with there.open() as store:
-        put = store.put
-        return one_by_one(
-            there,
-            count,
-            lambda step: check_stat(step.path, 0, result_of(step.path, put(step.path, step.value))),
-        )
+    await asyncio.gather(*(task() for _ in range(_TASKS)))
 
 
 # What they share, also with other variants:
@@ -341,7 +316,7 @@ def saturate(store: MetadataStore, root: str, until: Event) -> None:
                     return
                 yield [Step(path, value, None, version) for path, value, _, _ in burst]
 
-    _in_bursts(bursts(), _put_step(store), _check_puts)
+    _in_bursts(store, bursts(), _put_conditionally, _check_put)
 
 
 def seed(store: MetadataStore, found: Sequence[tuple[Any, ...]]) -> None:
@@ -354,47 +329,38 @@ def cycle(found: Sequence[_T], count: int) -> list[_T]:
     return list(itertools.islice(itertools.cycle(found), count))
 
 
-def _put_step(store: MetadataStore) -> _Submit:
-    put = store.put
-    return lambda burst: [put(path, value, expected) for path, value, expected, _ in burst]
+def _bursts(
+    store: MetadataStore, submit: _Submit, check: _Check
+) -> Callable[[Sequence[Step]], None]:
+    return lambda found: _in_bursts(store, parts(found, _BURST), submit, check)
 
 
-def _bursts(submit: _Submit, check: _Check) -> Callable[[Sequence[Step]], None]:
-    return lambda found: check_count(_in_bursts(parts(found, _BURST), submit, check), len(found))
-
-
-def _in_bursts(bursts: Iterable[Sequence[Step]], submit: _Submit, check: _Check) -> int:
-    """Submit bursts while earlier ones are under way; return the number of checked operations."""
+def _in_bursts(
+    store: MetadataStore, bursts: Iterable[Sequence[Step]], submit: _Submit, check: _Check
+) -> None:
+    """Submit bursts, and check each one while later ones are under way."""
     under_way: deque[tuple[Sequence[Step], list[Future[Any]]]] = deque()
-    checked = 0
-
-    def check_oldest() -> int:
-        burst, futures = under_way.popleft()
-        check(burst, futures)
-        return len(futures)
-
     for burst in bursts:
-        under_way.append((burst, submit(burst)))
+        under_way.append((burst, submit(store, burst)))
         if len(under_way) > _AHEAD:
-            checked += check_oldest()
-    while under_way:
-        checked += check_oldest()
-    return checked
+            _check_burst(check, *under_way.popleft())
+    for burst, futures in under_way:
+        _check_burst(check, burst, futures)
 
 
 # The checks cover what a caller relies on: each answer exists, and has the right type, path and
 # version.
 
 
-def _check_puts(burst: Sequence[Step], futures: list[Future[Any]]) -> None:
-    for (path, _, expected, version), future in zip(burst, futures, strict=True):
-        if version is not None:
-            check_stat(path, version, result_of(path, future))
+def _check_burst(check: _Check, burst: Sequence[Step], futures: list[Future[Any]]) -> None:
+    for step, future in zip(burst, futures, strict=True):
+        if step.version is not None:
+            check(step, result_of(step.path, future))
             continue
         error = future.exception()
-        if not isinstance(error, BadVersionError) or error.path != path:
+        if not isinstance(error, BadVersionError) or error.path != step.path:
             raise WrongAnswerError(
-                f"a put that expected version {expected} of {path} did not conflict: "
+                f"a put that expected version {step.expected} of {step.path} did not conflict: "
                 f"{error or future.result()!r}"
             )
 
@@ -430,3 +396,49 @@ def check_count(found: int, expected: int) -> None:
     """Check that there are as many answers as operations."""
     if found != expected:
         raise WrongAnswerError(f"{found} answers to {expected} operations")
+
+
+# The plain clients: the peers of the benchmark, and their recipes of locks.
+
+#: The plain client of each kind of store: a peer that does one thing after the other.
+PLAIN: Final = {"etcd": "etcd3", "zookeeper": "kazoo", "rocksdb": "rocksdict"}
+
+
+@contextmanager
+def plain_put(url: str, root: str) -> Iterator[Callable[[str, bytes], Any]]:
+    """Open the plain client of a store; yield a function that creates a path and waits for it."""
+    with PEERS[PLAIN[store_kind(parse_url(url)).scheme]].open(url, root) as peer:
+        put = getattr(peer, "put_new", peer.put)
+        # It makes the folder for all, before several threads share the client.
+        put(f"{root}/first", b"").result()
+        yield lambda path, value: put(path, value).result()
+
+
+@variant("plain puts")
+def plain_puts(there: Target, count: int) -> Figures:
+    """Measure puts in a loop, and the median of their latencies."""
+    with plain_put(there.url.text, there.root) as put:
+        return one_by_one(there, count, lambda step: put(step.path, step.value))
+
+
+@variant("plain puts of threads")
+def plain_puts_of_threads(there: Target, count: int) -> Figures:
+    """Measure puts of 64 threads on one client. All three clients can be shared by threads."""
+    with plain_put(there.url.text, there.root) as put:
+        call = partial(call_in_threads, lambda step: put(step.path, step.value))
+        return measured(there, count, call)
+
+
+@contextmanager
+def plain_locks(there: Target) -> Iterator[Callable[[], Any]]:
+    """Open the plain client of a target, and yield a function that makes a lock of it.
+
+    All locks are for the same path. They have ``acquire(timeout=...)`` and ``release()``.
+    """
+    path = f"{there.url.prefix()}{there.root}/lock"
+    if there.kind.scheme == "zookeeper":
+        with kazoo_client(there.url) as client:
+            yield lambda: client.Lock(path)
+    else:
+        with etcd3_client(there.url) as client:
+            yield lambda: client.lock(path)

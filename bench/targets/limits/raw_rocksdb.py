@@ -8,23 +8,17 @@ because they follow the reads. The options are rocksdict's defaults.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
-from batchkeeper.bench.load.peers.clients import synced
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
 from batchkeeper.ops.operations import ABSENT
 
 from ..work import Step
-
-_FLUSHED: Final = "writes, each followed by a sync of the log"
-_ONE_BY_ONE: Final = "one by one"
-WRITES: Final = ("synced writes", _FLUSHED)
-READS: Final = (_ONE_BY_ONE, "1,000 a call")
 
 # As large as the header of a record of the RocksDB back end, with the version in it.
 _HEADER: Final = struct.Struct(">I25x")
@@ -35,7 +29,7 @@ class _RocksDB:
 
     def __init__(self, database: Any) -> None:
         self._database = database
-        self._synced, self._unsynced = synced(), WriteOptions()
+        self._unsynced = WriteOptions()
 
     def write_size(self, _expected: int | None) -> int:
         return 1000
@@ -50,11 +44,11 @@ class _RocksDB:
         header = _HEADER.pack(0)
         return self._read, [s.path.encode() for s in found], [header + s.value for s in found], None
 
-    def replay(self, requests: Sequence[tuple[Any, ...]], way: str) -> None:
+    def replay(self, requests: Sequence[tuple[Any, ...]]) -> None:
         for call, keys, records, old in requests:
-            call(way, keys, records, old)
+            call(keys, records, old)
 
-    def _write(self, way: str, keys: list[bytes], records: list[bytes], old: bytes | None) -> None:
+    def _write(self, keys: list[bytes], records: list[bytes], old: bytes | None) -> None:
         found = self._database.get(keys)
         if old is None:
             fine = found.count(None) == len(found)
@@ -65,17 +59,12 @@ class _RocksDB:
         batch = WriteBatch(raw_mode=True)
         for key, record in zip(keys, records, strict=True):
             batch[key] = record
-        if way == _FLUSHED:
-            # The effect on the disk is the same.
-            self._database.write(batch, self._unsynced)
-            self._database.flush_wal(True)
-        else:
-            self._database.write(batch, self._synced)
+        # On the disk, it is the same as a synced write.
+        self._database.write(batch, self._unsynced)
+        self._database.flush_wal(True)
 
-    def _read(self, way: str, keys: list[bytes], records: list[bytes], _old: None) -> None:
-        get: Callable[[Any], Any] = self._database.get
-        found = [get(key) for key in keys] if way == _ONE_BY_ONE else get(keys)
-        if found != records:
+    def _read(self, keys: list[bytes], records: list[bytes], _old: None) -> None:
+        if self._database.get(keys) != records:
             raise WrongAnswerError("gets of a ceiling found something else")
 
 

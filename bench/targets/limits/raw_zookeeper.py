@@ -1,7 +1,7 @@
 """ZooKeeper's ceilings: kazoo's own multi of 1,000, and its ``get_async``, both pipelined.
 
-The multis are filled beforehand, but kazoo can encode them only when it sends them. Several numbers
-in flight are tried.
+The multis are filled beforehand, but kazoo can encode them only when it sends them. 4 multis, or
+1,024 gets, are in flight.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from batchkeeper.ops.operations import ABSENT
 
 from ..work import Step
 
-WRITES: Final = tuple(f"{number} in flight" for number in (1, 2, 3, 4, 8))
-READS: Final = tuple(f"{number} in flight" for number in (16, 64, 256, 1024, 4096))
+_MULTIS: Final = 4
+_GETS: Final = 1024
 
 _TIMEOUT: Final = 60.0
 
@@ -36,25 +36,32 @@ class _ZooKeeper:
     def write_size(self, _expected: int | None) -> int:
         return 1000
 
-    def write(self, found: Sequence[Step], expected: int | None) -> tuple[Any, Any]:
+    def write(self, found: Sequence[Step], expected: int | None) -> tuple[Any, Any, int]:
         multi = self._client.transaction()
         if expected in (None, ABSENT):
             paths = [self._prefix + step.path for step in found]
             for path, step in zip(paths, found, strict=True):
                 multi.create(path, step.value)
-            return multi.commit_async, lambda answers: answers == paths
+            return multi.commit_async, lambda answers: answers == paths, _MULTIS
         for step in found:
             multi.set_data(self._prefix + step.path, step.value, expected)
         version = expected + 1
-        return multi.commit_async, lambda stats: all(stat.version == version for stat in stats)
 
-    def read(self, found: Sequence[Step]) -> tuple[Any, Any]:
+        def fine(stats: Sequence[Any]) -> bool:
+            return all(stat.version == version for stat in stats)
+
+        return multi.commit_async, fine, _MULTIS
+
+    def read(self, found: Sequence[Step]) -> tuple[Any, Any, int]:
         ((path, value, _, _),) = found
         path, get = self._prefix + path, self._client.get_async
-        return lambda: get(path), lambda answer: answer[0] == value and answer[1].version == 0
+        return (
+            lambda: get(path),
+            lambda answer: answer[0] == value and answer[1].version == 0,
+            _GETS,
+        )
 
-    def replay(self, requests: Sequence[tuple[Any, Any]], way: str) -> None:
-        in_flight = int(way.partition(" ")[0])
+    def replay(self, requests: Sequence[tuple[Any, Any, int]]) -> None:
         under_way: deque[tuple[Any, Callable[[Any], bool]]] = deque()
 
         def check_oldest() -> None:
@@ -62,7 +69,7 @@ class _ZooKeeper:
             if not fine(found := result.get(timeout=_TIMEOUT)):
                 raise WrongAnswerError(f"a request of a ceiling returned {found!r:.200}")
 
-        for send, fine in requests:
+        for send, fine, in_flight in requests:
             under_way.append((send(), fine))
             if len(under_way) == in_flight:
                 check_oldest()

@@ -9,7 +9,7 @@ A function becomes a variant by a decorator, or several variants by several::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -27,7 +27,7 @@ class Variant:
 
     Attributes:
         name: its name in the rows.
-        ways: the ways to implement it; if there are several, the fastest is determined first.
+        measure: measures it.
         grows: whether it leaves more paths on the server.
         times: the factor by which it takes longer than other variants.
         least: the fewest operations of one measurement, also the number for the first try.
@@ -35,7 +35,7 @@ class Variant:
     """
 
     name: str
-    ways: Mapping[str, Measure]
+    measure: Measure
     grows: bool = True
     times: float = 1.0
     least: int = 200
@@ -56,7 +56,7 @@ def variant(
 
     def register(measure: Callable[..., Figures]) -> Callable[..., Figures]:
         way = measure if not arguments else lambda there, count: measure(there, count, *arguments)
-        VARIANTS[name] = Variant(name, {"": way}, **attributes)
+        VARIANTS[name] = Variant(name, way, **attributes)
         return measure
 
     return register

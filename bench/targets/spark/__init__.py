@@ -1,13 +1,11 @@
 """Spark at its limit: how much of a store's capacity the pipeline reaches.
 
 Rates are compared with one process without Spark, or with Spark and the store's plain client, in
-the same rounds. The memory of a job is compared with that for a tenth of the rows.
+the same rounds.
 
 - ``rows.toml``: the ratios and their targets
 - ``measuring``: measures them, each round on a fresh server
-- ``data``: the loaded rows
 - ``rates``: loads and reads the rows, through Spark, in one process and with the plain client
-- ``memory``: one job in a separate process, which is watched
 """
 
 from __future__ import annotations
@@ -23,10 +21,6 @@ _ROWS: Final = load_rows(Path(__file__).with_name("rows.toml"))
 STORES: Final = tuple(dict.fromkeys(store for row in _ROWS for store in row.goals))
 #: The parts that can be measured alone, with ``--only``.
 PARTS: Final = tuple(dict.fromkeys(row.part for row in _ROWS))
-
-
-class JobFailedError(RuntimeError):
-    """A job in a separate process ended with an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +45,4 @@ def quick(rounds: int) -> Extent:
 
 def rows_of(store: str, parts: Sequence[str]) -> list[Row]:
     """Return the rows of a kind of store in these parts."""
-    return [row for row in _ROWS if row.fits(store) and row.part in parts]
+    return [row for row in _ROWS if store in row.goals and row.part in parts]

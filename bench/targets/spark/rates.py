@@ -1,15 +1,19 @@
-"""Loads rows and reads them back: through Spark, in one process, and with the plain client."""
+"""Loads rows and reads them back: through Spark, in one process, and with the plain client.
+
+The rows are prepared before the clock starts, and checked afterwards.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import grpc
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.functions import count as count_of
@@ -18,8 +22,9 @@ from pyspark.sql.functions import sum as sum_of
 
 from batchkeeper.bench.load.peers import PEERS
 from batchkeeper.bench.target import Target
-from batchkeeper.bench.workload import WrongAnswerError
-from batchkeeper.ops.operations import Put
+from batchkeeper.bench.workload import WrongAnswerError, put_value
+from batchkeeper.ops.operations import Get, GetChildren, Operation, Put
+from batchkeeper.ops.results import GetResult
 from batchkeeper.pipeline.jobs import export as jobs
 from batchkeeper.pipeline.jobs.folder import Folder
 from batchkeeper.pipeline.jobs.manifest import DATA
@@ -27,16 +32,70 @@ from batchkeeper.pipeline.jobs.progress import Steps
 from batchkeeper.pipeline.options import parse_options
 from batchkeeper.stores.etcd.protos import messages
 
-from ..limits.plain import PLAIN
-from ..limits.puts import check_outcomes, seed
+from ..limits.puts import PLAIN, check_outcomes, seed
 from ..rows import Figures
 from ..work import VALUE_BYTES, stopwatch
-from .data import check_loaded, rows, write_parquet
 
+# The paths of one folder. The check lists its names, and ZooKeeper's answers have at most 1 MiB.
+_FOLDER: Final = 1000
+# The rows of one Parquet file, as an earlier job might write them.
+_FILE_ROWS: Final = 100_000
+# All paths are read back, but only one in this number of values.
+_SAMPLED: Final = 97
 _WARM_UP: Final = 5_000
 # About the number of keys in one range. Without an end, etcd would count all keys that follow.
 _PAGE: Final = 10_000
 _TIMEOUT: Final = 60.0
+
+
+def rows(root: str, numbers: Sequence[int]) -> Iterator[tuple[str, bytes]]:
+    """Yield a path in a folder below ``root`` for each number, each with a different value."""
+    for number in numbers:
+        yield f"{_folder(root, number)}/{number}", put_value(number, VALUE_BYTES)
+
+
+def _folder(root: str, number: int) -> str:
+    return f"{root}/{number // _FOLDER:04d}"
+
+
+def write_parquet(directory: Path, root: str, count: int) -> Path:
+    """Write rows as ``path string, value binary``, in at least two files; return the directory."""
+    directory.mkdir(parents=True)
+    size = max(1, min(_FILE_ROWS, -(-count // 2)))
+    for start in range(0, count, size):
+        paths, values = zip(*rows(root, range(start, min(start + size, count))), strict=True)
+        table = pa.table({"path": pa.array(paths, pa.string()), "value": pa.array(values)})
+        pq.write_table(table, directory / f"part-{start:09d}.parquet")
+    return directory
+
+
+def check_loaded(there: Target, count: int) -> None:
+    """Check that the store holds exactly ``count`` rows below the root.
+
+    Raises:
+        WrongAnswerError: a row is missing or unexpected, or a value or version is wrong.
+    """
+    starts = range(0, count, _FOLDER)
+    lists: list[Operation] = [GetChildren(_folder(there.root, start)) for start in starts]
+    sampled = range(0, count, _SAMPLED)
+    gets: list[Operation] = [Get(path) for path, _ in rows(there.root, sampled)]
+    with there.open() as store:
+        store.sync()
+        for start, outcome in zip(starts, store.apply(lists), strict=True):
+            numbers = range(start, min(start + _FOLDER, count))
+            names = outcome.result if outcome.ok else outcome.error
+            if names != sorted(map(str, numbers)):
+                raise WrongAnswerError(
+                    f"{len(numbers)} rows below {_folder(there.root, start)}: found {names!r:.200}"
+                )
+        for number, outcome in zip(sampled, store.apply(gets), strict=True):
+            found = outcome.result
+            if (
+                not isinstance(found, GetResult)
+                or found.value != put_value(number, VALUE_BYTES)
+                or found.stat.version != 0
+            ):
+                raise WrongAnswerError(f"row {number} was put once: found {outcome!r:.200}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +113,6 @@ class Work:
     target: Target
     scratch: Path
     counts: Mapping[str, int]
-
-    def prepare(self, name: str) -> None:
-        """Write the rows that a variant loads."""
-        write_parquet(self.rows(name), self.there(name).root, self.counts[name])
 
     def there(self, name: str) -> Target:
         """Return the place into which a variant writes."""
@@ -89,22 +144,16 @@ def _load(work: Work) -> Figures:
 
 
 def _apply(work: Work) -> Figures:
-    """Put as many rows from this process, in one ``apply``.
-
-    For ``rate``, the operations are created before the clock starts. ``making`` includes their
-    creation.
-    """
+    """Put as many rows from this process, in one ``apply`` of operations that are there already."""
     there, count = work.there("apply"), work.counts["apply"]
     with there.open() as store:
         seed(store, [*rows(f"{there.root}-warm-up", range(min(count, _WARM_UP)))])
-        made = [*rows(there.root, range(count))]
-        with stopwatch() as making:
-            ready = [Put(path, value) for path, value in made]
+        ready = [Put(path, value) for path, value in rows(there.root, range(count))]
         with stopwatch() as watch:
             outcomes = store.apply(ready)
         check_outcomes(outcomes, count)
     check_loaded(there, count)
-    return {"rate": count / watch.seconds, "making": count / (making.seconds + watch.seconds)}
+    return {"rate": count / watch.seconds}
 
 
 def _plain(work: Work) -> Figures:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.load.job import Job, Pace, perform, share
+from batchkeeper.bench.load.callers import Pace
+from batchkeeper.bench.load.job import Job, perform, share
 from batchkeeper.bench.load.mixes import KINDS, Keys, Mix, Values, load_mix
 from batchkeeper.bench.load.parts import Part, merged
 from batchkeeper.bench.load.peers import PEERS, Peer
@@ -61,7 +62,7 @@ def job(url: str, **changes: Any) -> Job:
 
 
 def measured(found: Job) -> Part:
-    return perform(found, lambda: None, lambda _: None)
+    return perform(found, lambda: None)
 
 
 @pytest.fixture
@@ -187,7 +188,7 @@ def test_one_lost_write_in_ten_thousand_fails(
 
 def test_an_ephemeral_value_that_stays_is_found(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the client is closed, its ephemeral values must be gone."""
-    monkeypatch.setattr("batchkeeper.bench.load.readback._GRACE", 0.1)
+    monkeypatch.setattr("batchkeeper.bench.load.job._GRACE", 0.1)
     put = bk.MetadataStore.put
 
     def persistent(store: Any, *arguments: Any, **options: Any) -> Any:
@@ -221,7 +222,7 @@ def test_a_store_that_goes_away_ends_the_measurement(
         cut = threading.Timer(0.4, proxy.close)
         pace = dataclasses.replace(LOOPS[loop], seconds=20.0)
         text = f"{scheme}://{proxy.address}{url.path}"
-        part = perform(job(text, pace=pace), cut.start, lambda _: None)
+        part = perform(job(text, pace=pace), cut.start)
         cut.join()
     finally:
         proxy.close()
@@ -235,19 +236,15 @@ def test_processes_share_the_load(fresh_url: Callable[[str], str]) -> None:
     """Each has keys of its own; their counts and latencies are those of one measurement."""
     url = fresh_url("etcd")
     assert not store_kind(parse_url(url)).in_process
-    ticks: list[Any] = []
     with opened_crew(2) as crew:
-        first = crew.measure(
-            job(url, root="/bench/1", pace=dataclasses.replace(SHORT, rate=500.0)), ticks.append
-        )
-        second = crew.measure(job(url, root="/bench/2"), ticks.append)
+        first = crew.measure(job(url, root="/bench/1", pace=dataclasses.replace(SHORT, rate=500.0)))
+        second = crew.measure(job(url, root="/bench/2"))
     together = merged(first, 3, 500.0)
     assert len(first) == len(second) == 2
     assert together.round == 3
     assert together.latencies["all"].count == sum(part.operations for part in first)
     assert together.latencies["all"].percentiles["p50"] > 0
     assert together.paths_read_back >= 2 * 30
-    assert ticks
 
 
 def test_a_failure_in_one_process_ends_all(fresh_url: Callable[[str], str]) -> None:
@@ -258,8 +255,8 @@ def test_a_failure_in_one_process_ends_all(fresh_url: Callable[[str], str]) -> N
         nowhere = f"etcd://127.0.0.1:{closed.getsockname()[1]}"
     with opened_crew(2) as crew:
         with pytest.raises(bk.StoreUnavailableError):
-            crew.measure(job(nowhere, connect_timeout=0.3), lambda _: None)
-        assert len(crew.measure(job(url), lambda _: None)) == 2
+            crew.measure(job(nowhere, connect_timeout=0.3))
+        assert len(crew.measure(job(url))) == 2
 
 
 def test_a_rate_that_is_too_high_is_not_reached(kept: str) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from batchkeeper import InvalidSettingError
-from batchkeeper.bench.load.keys import picker
 from batchkeeper.bench.load.mixes import KINDS, READY_MADE, Keys, load_mix
+from batchkeeper.bench.load.work import picker
 
 FINE = "[operations]\nget = 0.5\nput = 0.5\n"
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from multiprocessing import Pipe
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.bench.load.callers import Pace
+from batchkeeper.bench.load.job import Job
 from batchkeeper.bench.load.mixes import KINDS, Keys, Mix
-from batchkeeper.bench.load.processes import _FAILED, _READY, _Gathered
+from batchkeeper.bench.load.processes import _Processes, _StoppedError
 from batchkeeper.bench.load.work import Pending, Work, check
 from batchkeeper.bench.workload import WrongAnswerError
 
@@ -94,12 +95,10 @@ def test_of_a_key_with_an_unknown_write_nothing_is_expected() -> None:
 
 def test_processes_that_are_ready_end_if_another_has_failed() -> None:
     """They do not measure, for there would be nobody to add them to."""
-    ours, theirs = Pipe()
-    gone, _ = Pipe()
-    gathered = _Gathered([ours, gone], lambda tick: None)
-    gathered.take(ours, _READY, None)
-    gathered.begin_if_ready()
-    assert not theirs.poll()
-    gathered.take(gone, _FAILED, ValueError("no store"))
-    gathered.begin_if_ready()
-    assert theirs.recv() is False
+    sent: list[Any] = []
+    ready = SimpleNamespace(send=sent.append, receive=iter([None, _StoppedError()]).__next__)
+    gone = SimpleNamespace(send=print, receive=iter([ValueError("no store")]).__next__)
+    crew: Any = _Processes([ready, gone])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="no store"):
+        crew.measure(Job("memory://x", 1.0, "/r", None, None, MIX, Pace()))
+    assert sent[1:] == [False]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from batchkeeper.bench.results.report import check_extra, write_report
-from batchkeeper.bench.results.report.data import curve, front, styles
+from batchkeeper.bench.results.report.pictures import curve, front, styles, trade_offs
 from batchkeeper.bench.results.report.svg import COLOURS
 from batchkeeper.bench.results.runs import Latencies, Run
 from batchkeeper.ops.errors import InvalidSettingError, UnsupportedError
@@ -165,9 +165,13 @@ def test_looks_differ_by_more_than_colour() -> None:
 
 def test_the_front_has_what_nothing_beats() -> None:
     """By rate; of two equals, one is enough."""
-    points = {"a": (10, 1.0), "b": (20, 2.0), "c": (15, 3.0), "d": (30, 9.0), "e": (20, 2.0)}
-    assert front(points) == ["a", "b", "d"]
-    assert front({}) == []
+    points = [(10, 1.0), (20, 2.0), (15, 3.0), (30, 9.0), (20, 2.0)]
+    found = run(
+        *(variant(f"max_ops={n}", [rate] * 3, p99=p99) for n, (rate, p99) in enumerate(points, 1)),
+        variant("etcd3", [100.0] * 3, p99=0.5),  # No choice for a caller of this client.
+    )
+    assert front(found, trade_offs(found)) == ["max_ops=1", "max_ops=2", "max_ops=4"]
+    assert front(run(), {}) == []
 
 
 def test_curves_have_all_rounds_and_end_at_the_last_operation() -> None:

@@ -8,13 +8,13 @@ import random
 import pytest
 
 from batchkeeper.bench.results import figures
+from batchkeeper.bench.results.runs import Run
 from batchkeeper.bench.results.statistics import (
     MARGIN,
     Comparisons,
     Estimate,
     confidence,
     estimate,
-    same,
     stable,
     student,
     studentized_range,
@@ -22,6 +22,14 @@ from batchkeeper.bench.results.statistics import (
 )
 
 from .made import measured, noisy, open_loop, run, variant
+
+
+def same(found: Run, a: str, b: str) -> bool:
+    """Whether two variants cannot be told apart; peers are left out of the others' noise."""
+    rivals = figures.rivals(found)
+    of_rivals = {a, b} <= {one.name for one in rivals}
+    return Comparisons(found, variants=rivals if of_rivals else None).same(a, b)
+
 
 EQUAL = {"default": 1e4, **{f"max_ops={2**n}": 1e4 for n in range(1, 8)}}
 

@@ -132,7 +132,6 @@ def test_a_sound_history_passes() -> None:
         "no store operation for a publish in the steady state": (
             "0 of 2 messages; for reports and marks 0.8 a second and hub"
         ),
-        "topics move": "1 times, with these faults: 1 kill",
     }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from targets.kills import Findings, Kill, measure
+from targets.kills import Findings, measure
 
 from ...histories.nemesis import forgets, server_to_hurt
 
@@ -22,8 +23,8 @@ def test_what_a_kill_catches_is_settled(kind: str, tmp_path: Path) -> None:
         forgetful = forgets(server)
         report = measure(server, kills=2, threads=2)
     assert len(report.kills) == 2
-    assert all(kill.caught for kill in report.kills)
-    assert sum(kill.indeterminate for kill in report.kills) == 0
+    assert all(kill.total() for kill in report.kills)
+    assert report.caught["indeterminate"] == 0
     assert len(report.acknowledged) > 1000
     assert report.false_conflicts == []
     assert report.false_failures == 0
@@ -32,6 +33,6 @@ def test_what_a_kill_catches_is_settled(kind: str, tmp_path: Path) -> None:
 
 def test_the_share_is_of_all_kills() -> None:
     """Late and unknown writes count as not settled, whichever kill caught them."""
-    report = Findings([Kill(caught=90, settled=90), Kill(caught=10, settled=5, indeterminate=5)])
+    report = Findings([Counter(settled=90), Counter(settled=5, indeterminate=5)])
     assert report.share == 0.95
     assert Findings().share == 0.0

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 from targets.limits import hubs
-from targets.limits.processes import Other
 from targets.limits.variants import VARIANTS
 
 from batchkeeper.bench.target import Target
@@ -28,7 +27,7 @@ def there(place: Callable[..., Target]) -> Target:
 @pytest.mark.parametrize("name", CLAIMS)
 def test_claims_that_are_not_the_first_end_the_run(name: str, there: Target) -> None:
     """A figure of first claims is one of topics that nobody has claimed before."""
-    measured = VARIANTS[name].ways[""]
+    measured = VARIANTS[name].measure
     with there.open():
         assert measured(there, 40)["rate"] > 0
         with pytest.raises(WrongAnswerError, match="claimed for the first time"):
@@ -53,13 +52,3 @@ def test_subscriptions_that_are_missing_end_the_run(
     monkeypatch.setattr(SubscriptionDataManager, "read_subscriptions", lambda *_: {})
     with pytest.raises(WrongAnswerError, match="0 answers to 30 operations"):
         hubs.subscriptions_read(there, 30)
-
-
-@pytest.mark.parametrize("name", ["etcd", "zookeeper"])
-def test_topics_that_nobody_owns_end_the_run(
-    place: Callable[..., Target], monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """The topics of the hubs are counted, before the kill and after the last client is served."""
-    monkeypatch.setattr(Other, "receive", lambda _other: (7, 0.5))
-    with pytest.raises(WrongAnswerError, match="7 of 20 topics are owned"):
-        hubs.recovery(place(name), 20, "ephemeral")

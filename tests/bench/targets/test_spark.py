@@ -15,9 +15,8 @@ import pytest
 from rich.console import Console
 from targets.report import print_report
 from targets.rows import Results
-from targets.spark import PARTS, STORES, JobFailedError, quick, rows_of
-from targets.spark.data import check_loaded, rows, write_parquet
-from targets.spark.memory import peaks
+from targets.spark import PARTS, STORES, quick, rows_of
+from targets.spark.rates import check_loaded, rows, write_parquet
 
 import batchkeeper as bk
 from batchkeeper.bench.conditions import as_document
@@ -53,11 +52,9 @@ def figures(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
 
 def check(report: dict[str, Any], parts: list[str]) -> None:
     """See that a report has all rows of its store, and figures above 0 in each."""
-    expected = rows_of(report["target"], parts)
-    assert [row["name"] for row in report["rows"]] == [row.name for row in expected]
-    for row in report["rows"]:
-        for figure in (row["measured"], row["against"], row["ratio"], *row["beside"].values()):
-            assert 0 < figure["median"] < math.inf
+    assert list(report["rows"]) == [row.name for row in rows_of(report["target"], parts)]
+    assert all(0 < value < math.inf for of in report["figures"].values() for value in of)
+    for row in report["rows"].values():
         assert row["verdict"] in {"target", "missed"}
 
 
@@ -70,19 +67,8 @@ def test_what_is_loaded_and_exported_is_measured(
     assert [report["target"] for report in reports] == ["etcd", "zookeeper"]
     for report in reports:
         check(report, ["load", "export"])
-        assert report["variants"]["load"]["operations"] == quick(1).rows
-        assert report["variants"]["plain"]["operations"] == quick(1).plain_rows
-
-
-@pytest.mark.server
-def test_memory_is_measured_in_processes_of_their_own(
-    figures: Callable[..., list[dict[str, Any]]],
-) -> None:
-    """The peaks of the driver and the workers are measured; any Python takes more than 10 MiB."""
-    (report,) = figures("zookeeper", "--only", "memory")
-    check(report, ["memory"])
-    held = [row["measured"]["median"] for row in report["rows"]]
-    assert all(10 << 20 < each < 4 << 30 for each in held), held
+        assert report["operations"]["load"] == quick(1).rows
+        assert report["operations"]["plain"] == quick(1).plain_rows
 
 
 @pytest.fixture
@@ -125,16 +111,10 @@ def test_rows_are_written_in_several_files(tmp_path: Path) -> None:
     assert list(zip(*table.to_pydict().values(), strict=True)) == [*rows("/r", range(5))]
 
 
-def test_a_job_that_fails_says_why(tmp_path: Path) -> None:
-    """The end of what a job printed is in the error."""
-    with pytest.raises(JobFailedError, match="no such job: unload"):
-        peaks("unload", "etcd://127.0.0.1:1", "/r", tmp_path / "none", tmp_path / "job")
-
-
 def test_the_table_has_a_line_for_each_row(
     loaded: Target, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rates, memory, ratios, targets and verdicts are printed, each in its unit."""
+    """Rates, ratios, targets and verdicts are printed, each in its unit."""
     results = Results("etcd", rows_of("etcd", PARTS))
     for row in results.rows:
         assert row.base is not None
@@ -148,8 +128,6 @@ def test_the_table_has_a_line_for_each_row(
     assert lines["export"].split()[-3:] == ["0.6", "x", "target"]
     assert "1.50 x" in lines["export"]
     assert "/s" in lines["export"]
-    assert "3.0 MiB" in lines["load-worker"]
-    assert lines["load-worker"].split()[-1] == "missed"
 
 
 @pytest.mark.parametrize("store", STORES)
