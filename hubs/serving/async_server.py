@@ -116,7 +116,7 @@ class AsyncHubServer:
             self._stopped = True
             port, clients = self._port, [*self._clients]
         if port is not None:
-            port.close()
+            await port.close()
         self._ready.set()
         for client in clients:
             await client.end()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,23 @@ async def subscribed(remote: AsyncRemoteHub, topic: str = "t") -> AsyncRemoteSub
     found = await remote.subscribe("s", topic)
     assert isinstance(found, AsyncRemoteSubscription)
     return found
+
+
+def test_a_server_that_stops_while_it_accepts() -> None:
+    """A connection ends with the server, wherever the loop is with it."""
+
+    async def work(turns: int) -> None:
+        server = AsyncHubServer()
+        host, _, port = (await server.listen()).rpartition(":")
+        with socket.create_connection((host, int(port)), PATIENCE) as client:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.stop()
+            with suppress(ConnectionResetError):
+                assert await asyncio.to_thread(client.recv, 1) == b""
+
+    for turns in range(5):
+        asyncio.run(work(turns))
 
 
 def test_a_cancelled_take_loses_nothing(tmp_path: Path) -> None:
@@ -187,6 +205,6 @@ def test_a_loop_that_ends_before_its_server(tmp_path: Path, pauses: int) -> None
         assert not waiting.done()
         await store.close()
         assert server._port is not None
-        server._port.close()  # Its socket would be left open, as that of any server.
+        await server._port.close()  # Its socket would be left open, as that of any server.
 
     asyncio.run(work())
