@@ -279,8 +279,10 @@ class Subscription:
                     self._wake = Signal()
                 wake, position = self._wake, self._position
                 room = min(most, self._window - (position - self._consumed))
-            if room > 0 and position < self._topic.last:
-                messages = self._topic.read(position, room)
+            last = self._topic.last
+            if room > 0 and position < last:
+                # The log may already have messages that are still being published.
+                messages = self._topic.read(position, min(room, last - position))
                 if not messages:
                     why = f"the log of topic {self.topic!r:.200} has no message {position + 1}"
                     raise MetadataStoreError(why)

@@ -25,18 +25,23 @@ CLAIM = Claim("t", ME, 1, Check("/epoch", 0))
 
 
 class Log:
-    """A log in memory whose appends wait until they may go."""
+    """A log in memory whose appends wait until they may go, and then until they may answer."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
         self.appending = threading.Event()
         self.go = threading.Event()
         self.go.set()
+        self.appended = threading.Event()
+        self.answer = threading.Event()
+        self.answer.set()
 
     def append(self, claim: Claim, bodies: Sequence[bytes]) -> int:
         self.appending.set()
         assert self.go.wait(PATIENCE)
         self.bodies += bodies
+        self.appended.set()
+        assert self.answer.wait(PATIENCE)
         return len(self.bodies)
 
     def read(self, topic: str, after: int, most: int) -> list[Message]:
@@ -85,6 +90,23 @@ def test_the_close_of_a_replaced_connection_leaves_its_successor(topic: OwnedTop
     assert second.take(timeout=PATIENCE) == [Message(1, b"1")]
     second.close()
     assert topic.held.connections == 0
+
+
+def test_a_message_is_delivered_when_the_topic_has_its_number(log: Log, topic: OwnedTopic) -> None:
+    """A reader may confirm all that it gets, though the log has more."""
+    reader = topic.subscribe("s", 0, 10, lambda _: None)  # type: ignore[arg-type, return-value]
+    topic.publish(b"1")
+    log.appended.clear()
+    log.answer.clear()
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(topic.publish, b"2")
+        assert log.appended.wait(PATIENCE)
+        assert reader.take(timeout=PATIENCE) == [Message(1, b"1")]
+        log.answer.set()
+        assert second.result(PATIENCE) == 2
+    assert reader.take(timeout=PATIENCE) == [Message(2, b"2")]
+    reader.consumed(2)
+    reader.close()
 
 
 @pytest.mark.parametrize(
