@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from struct import unpack_from
@@ -103,9 +104,11 @@ def requests_to_zookeeper(line: Proxy) -> list[Request]:
 
 def await_request(line: Proxy, path: str, *, write: bool) -> None:
     """Wait until a request with a path has come to a line, whether or not it goes on."""
+    # A slot has a random name, which may begin like the path.
+    wanted = re.compile(rb"(?<!/slots)" + re.escape(path.encode()))
     until(
         lambda: any(
-            path.encode() in request.body and (request.opcode == MULTI) == write
+            wanted.search(request.body) and (request.opcode == MULTI) == write
             for request in requests_to_zookeeper(line)
         )
     )

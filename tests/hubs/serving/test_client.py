@@ -187,7 +187,10 @@ def test_a_reader_follows_its_topic(hub: Hubs) -> None:
         publishing, moving = pool.submit(publish), pool.submit(move)
         found: list[bytes] = []
         while not moving.done() or len(found) < publishing.result(PATIENCE):
-            found += [message.body for message in reader.take(timeout=0.1)]
+            messages = reader.take(timeout=0.1)
+            found += [message.body for message in messages]
+            if messages:  # On a slow machine, there are more of them than the window holds.
+                reader.consumed(messages[-1].number)
         moving.result(PATIENCE)
     assert found == [b"%d" % number for number in range(publishing.result())]
 
