@@ -10,7 +10,7 @@ from batchkeeper.testing.servers.releases import find_durable_etcd
 
 __all__ = ["SHORT_LIVED", "three_members"]
 
-#: A test's Java lives for seconds, and would spend a third of its work on optimizing code.
+#: A test's Java lives for minutes at most, and would spend a third of its work on optimizing code.
 SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 

@@ -13,9 +13,11 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -27,6 +29,7 @@ from batchkeeper.stores.kinds import BUILT_IN
 from batchkeeper.testing.servers import SERVERS, EtcdServer, LocalServer, ZooKeeperServer, releases
 
 from .budget import Budget
+from .clusters import SHORT_LIVED
 from .proxy import Proxy
 
 # A slow machine fails no test.
@@ -57,8 +60,8 @@ _PAIRED: Final = {("ephemeral", "etcd"), ("compared", "zookeeper")}
 # and begins with them.
 _ONCE: Final = ("spark", "clone")
 
-# A test's Java lives for seconds, and would spend a third of its work on optimizing code.
-_SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# The most seconds that a process waits for the one that compiles the tests.
+_COMPILING: Final = 60.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,6 +72,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full", action="store_true", help="also the tests that run before a release only"
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Let the first process of a run compile the tests, and the others read what it has made.
+
+    In a fresh clone, to compile all tests takes a process about twelve seconds.
+    """
+    process = getattr(session.config, "workerinput", {}).get("workerid")
+    if process is None or sys.dont_write_bytecode:
+        return (yield)
+    compiled = Path(session.config.option.basetemp).parent / "compiled"
+    if process == "gw0":
+        try:
+            return (yield)
+        finally:
+            compiled.touch()
+    give_up = time.monotonic() + _COMPILING
+    while not compiled.exists() and time.monotonic() < give_up:
+        time.sleep(0.05)
+    return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -90,7 +114,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _taken(item: pytest.Item, config: pytest.Config) -> bool:
-    if config.option.quick and any(map(item.get_closest_marker, ("server", "slow"))):
+    if config.option.quick and (
+        any(map(item.get_closest_marker, ("server", "slow")))
+        or hypothesis.is_hypothesis_test(getattr(item, "obj", None))  # It draws many inputs.
+    ):
         return False
     if config.option.full:
         return True
@@ -127,7 +154,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     config.pluginmanager.register(Budget(), "budget")
     for variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
-        os.environ.setdefault(variable, " ".join(_SHORT_LIVED))
+        os.environ.setdefault(variable, " ".join(SHORT_LIVED))
     if config.option.quick:
         os.environ.update(dict.fromkeys(PLACES, NOWHERE))
     there = Path(config.option.basetemp or tempfile.gettempdir()).absolute().parent
@@ -155,7 +182,7 @@ def pytest_report_header() -> list[str]:
 def shared_servers(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Callable[[str], LocalServer]]:
-    """Return the server that tests share, by the kind of store. The first use starts it.
+    """Return the server that tests share, by the kind of store, running.
 
     Tests must not stop or limit a shared server. Fixtures such as ``own_etcd`` are for that.
     """
@@ -163,11 +190,20 @@ def shared_servers(
     with ExitStack() as stack:
 
         @functools.cache
-        def started(name: str) -> LocalServer:
-            with budget.shared():
-                return stack.enter_context(SERVERS[name](tmp_path_factory.mktemp(name)))
+        def server(name: str) -> LocalServer:
+            options = {"jvm_flags": SHORT_LIVED} if name == "zookeeper" else {}
+            return stack.enter_context(SERVERS[name](tmp_path_factory.mktemp(name), **options))
 
-        yield started
+        def running(name: str) -> LocalServer:
+            with budget.shared():
+                found = server(name)
+                # The wheel's etcd may crash as a client goes away (etcd #14110). That is no reason
+                # for later tests to fail.
+                if not found.running:
+                    found.start()
+            return found
+
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -222,7 +258,7 @@ def own_zookeeper(own_directory: Callable[[str], Path]) -> Iterator[Callable[...
         def start(*jvm_flags: str) -> ZooKeeperServer:
             directory = own_directory("zookeeper")
             # With ticks of 500 ms, a session can time out after one second.
-            flags = (*_SHORT_LIVED, *jvm_flags)
+            flags = (*SHORT_LIVED, *jvm_flags)
             server = ZooKeeperServer(directory, jvm_flags=flags, tick_time=500)
             return stack.enter_context(server)
 

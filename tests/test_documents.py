@@ -121,6 +121,7 @@ SHELL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", SHELL)
 def test_shell_examples_run(document: str, tmp_path: Path) -> None:
     """The blocks marked ``sh`` run as they stand, in an empty folder and a bare environment.

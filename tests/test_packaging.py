@@ -211,6 +211,7 @@ def test_the_wheel_brings_the_conformance_suite(unpacked: Path, tmp_path: Path) 
     assert " passed" in done.stdout
 
 
+@pytest.mark.full
 @pytest.mark.server
 @pytest.mark.parametrize("clone", ["bk-clone"], indirect=True)
 def test_spark_finds_the_data_source_by_itself(unpacked: Path, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import batchkeeper as bk
 
 from ..compiling import COMPILER, INCLUDE
@@ -48,6 +50,7 @@ def test_a_subinterpreter_does_without() -> None:
     assert "interpreter" in shown
 
 
+@pytest.mark.slow
 def test_the_sources_compile_without_a_warning(tmp_path: Path) -> None:
     """The compiler has nothing to remark, with the warnings of -Wall and -Wextra."""
     for source in sorted(ROOT.glob("accelerator/*.c")):

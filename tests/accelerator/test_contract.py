@@ -12,6 +12,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 
 
+@pytest.mark.full
 @pytest.mark.server
 def test_answers_and_transactions_are_the_same_without_it(tmp_path: Path) -> None:
     """The tests of conformance on them pass on all stores. `tox -e pure` runs the others, too.

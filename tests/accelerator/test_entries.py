@@ -379,6 +379,7 @@ def test_bulk_calls_take_the_same_outcomes(seed: int) -> None:
     agree_on("take_outcomes", seed, take, states=(ENDED, ENDED, ENDED, CANCELLED, SENT))
 
 
+@pytest.mark.slow
 def test_they_keep_no_memory() -> None:
     """Nothing stays behind, errors included."""
 

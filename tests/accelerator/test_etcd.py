@@ -283,6 +283,7 @@ def compare(seed: int) -> set[str]:
     return {str(agree("etcd_read_answers", reads, answer, owns)[0])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_both_read_the_same_from_an_answer(part: int) -> None:
     """Answers become the same results or errors, also if they are damaged or do not fit."""

@@ -27,9 +27,16 @@ pytestmark = pytest.mark.slow
 
 VARIANTS = ["single", "default", "max_ops=5 max_delay=5ms", "max_ops=50 max_delay=5ms"]
 
-# The throw-away servers, which these tests start by their names.
+# The throw-away servers, which these tests start by their names. The default and one of the servers
+# stand for all.
 TARGETS = [
-    pytest.param(name, marks=[pytest.mark.server] if name in SERVERS else [])
+    pytest.param(
+        name,
+        marks=[
+            *([pytest.mark.server] if name in SERVERS else []),
+            *([] if name in {"rocksdb", "etcd"} else [pytest.mark.full]),
+        ],
+    )
     for name in BARE_TARGETS
 ]
 
@@ -53,7 +60,9 @@ def one_line(text: str) -> str:
     return line
 
 
-@pytest.mark.parametrize("positional", [(), ("memory://measured",)])
+@pytest.mark.parametrize(
+    "positional", [pytest.param((), marks=pytest.mark.full), ("memory://measured",)]
+)
 def test_the_option_store_names_the_target(
     positional: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,21 +145,18 @@ def test_variants_are_the_combinations_of_all_lists(
 def test_a_single_line_of_json_and_csv(
     bench: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """``-o jsonl`` is one line, and ``-o csv`` one for each variant and round."""
-    assert bench("memory", "-o", "jsonl") == 0
+    """``-o jsonl`` is one line, and ``-o csv`` one for each variant and round.
+
+    Without a terminal, the progress of every measurement is a line with its number.
+    """
+    assert bench("memory", "-o", "jsonl", "--rounds", "1", "--max-ops", "50") == 0
     assert json.loads(one_line(capsys.readouterr().out))["conditions"]["target"] == "memory"
     assert bench("memory", "-o", "csv") == 0
-    head, *rows = capsys.readouterr().out.splitlines()
+    out, err = capsys.readouterr()
+    head, *rows = out.splitlines()
     assert head.startswith("variant,")
     assert len(rows) == 2 * len(VARIANTS)
-
-
-def test_progress_is_lines_where_there_is_no_terminal(
-    bench: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Every measurement has a line with its number."""
-    assert bench("memory") == 0
-    steps = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    steps = [line for line in err.splitlines() if line.startswith("[")]
     assert [step.split("]")[0] for step in steps] == [f"[{n}/8" for n in range(1, 9)]
     assert sorted(step.split(": ")[1] for step in steps) == sorted(VARIANTS * 2)
 
@@ -228,7 +234,7 @@ def test_runs_are_compared_and_reported(
     """``compare`` reads two files of results, and ``report`` one."""
     first, second = tmp_path / "a.json", tmp_path / "b.json"
     for file in (first, second):
-        assert bench("memory", "--json", str(file)) == 0
+        assert bench("memory", "--max-ops", "50", "--json", str(file)) == 0
     assert main(["bench", "report", str(first)]) == 0
     assert first.with_suffix(".html").read_text().startswith("<!DOCTYPE html>")
     capsys.readouterr()

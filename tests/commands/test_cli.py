@@ -156,7 +156,9 @@ def test_a_command_that_puts_makes_the_store(run: Run, tmp_path: Path, command: 
         (("put", "/x", "1"), 0),
         (("delete", "/x"), 1),
         (("load", os.devnull), 0),
-        (("bench", "memory://x", *TINY_BENCH, "--json", os.devnull), 0),
+        pytest.param(
+            ("bench", "memory://x", *TINY_BENCH, "--json", os.devnull), 0, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_memory_on_the_command_line_is_said_not_to_last(
@@ -569,6 +571,7 @@ def test_a_store_that_goes_away_ends_the_load(
     assert 0 < summary(output)["errors"] < 49_000
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_load_with_a_summary(tmp_path: Path) -> None:
     """After Ctrl-C the summary is printed, without a traceback, and the exit code is 130."""
     with subprocess.Popen(

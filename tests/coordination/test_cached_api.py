@@ -36,6 +36,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_application(example: ModuleType) -> None:
     """It answers reads, writes and fifty updates at once, and says what is wrong otherwise."""
 

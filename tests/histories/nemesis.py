@@ -32,6 +32,7 @@ import batchkeeper as bk
 from batchkeeper.testing.servers import EtcdServer, LocalServer, ZooKeeperServer
 from batchkeeper.testing.servers.releases import find_durable_etcd
 
+from ..clusters import SHORT_LIVED
 from ..proxy import Proxy
 from ..stores.foreign import end_zookeeper_session
 from ..waiting import PATIENCE, until
@@ -43,7 +44,7 @@ def server_to_hurt(kind: str, directory: Path) -> LocalServer:
     """Return a server that is not started yet. Its sessions can time out after one second."""
     if kind == "etcd":
         return EtcdServer(directory, program=find_durable_etcd())
-    return ZooKeeperServer(directory, tick_time=500)
+    return ZooKeeperServer(directory, jvm_flags=SHORT_LIVED, tick_time=500)
 
 
 def forgets(server: LocalServer) -> bool:

@@ -134,7 +134,7 @@ def test_with_nothing_wrong(nemesis: Nemesis) -> None:
 def test_cut_off(nemesis: Nemesis) -> None:
     """Connections break, and lose requests or answers: the session stays, and watches go on."""
     with run_on(nemesis) as run:
-        for lose in (nemesis.lose_answers, nemesis.lose_requests, nemesis.cut) * 2:
+        for lose in (nemesis.lose_answers, nemesis.lose_requests, nemesis.cut):
             lose()
             run.progress(100)
     assert "session_lost" not in run.events
@@ -152,24 +152,16 @@ def test_killed(nemesis: Nemesis) -> None:
 def test_an_outage_longer_than_the_session(nemesis: Nemesis) -> None:
     """A client that was cut off for too long learns that its session and its values are gone."""
     with run_on(nemesis, session_timeout=2.0) as run:
-        for number in range(1, 3):
-            nemesis.isolate(8.0)
-            run.until(
-                lambda: run.events.count("session_reestablished") >= number,  # noqa: B023
-                "no new session",
-            )
-            run.progress(100)
+        nemesis.isolate(8.0)
+        run.until(lambda: "session_reestablished" in run.events, "no new session")
+        run.progress(100)
 
 
 def test_an_ended_session(nemesis: Nemesis) -> None:
     """A session that an operator ends takes its values along, and nothing else."""
     with run_on(nemesis) as run:
-        for number in range(1, 3):
-            run.owner.end()
-            nemesis.end_session(run.owner.store)
-            run.until(
-                lambda: run.events.count("session_reestablished") >= number,  # noqa: B023
-                "no new session",
-            )
-            run.progress(100)
-    assert run.events.count("session_lost") == 2
+        run.owner.end()
+        nemesis.end_session(run.owner.store)
+        run.until(lambda: "session_reestablished" in run.events, "no new session")
+        run.progress(100)
+    assert run.events.count("session_lost") == 1

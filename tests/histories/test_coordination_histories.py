@@ -185,6 +185,7 @@ def run_on(nemesis: Nemesis) -> CoordinationRun:
     return CoordinationRun([through, through, direct], direct)
 
 
+@pytest.mark.full
 def test_cut_off(nemesis: Nemesis) -> None:
     """First nothing is wrong; then connections break, and lose requests or answers."""
     with run_on(nemesis) as run:
@@ -233,6 +234,8 @@ def test_processes_stopped_and_killed(nemesis: Nemesis) -> None:
     assert not run.violations, explain(run.violations)
 
 
+# The fault is in the process, so one server shows it.
+@pytest.mark.parametrize("server", [pytest.param("etcd", marks=pytest.mark.server)], indirect=True)
 @pytest.mark.parametrize(
     ("role", "fault", "found"),
     [

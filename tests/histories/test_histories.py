@@ -94,6 +94,7 @@ def test_in_memory(fresh_url: Callable[[str], str]) -> None:
     assert not left_open(run.history)
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_what_it_acknowledged(tmp_path: Path) -> None:
     """RocksDB's process is killed repeatedly: acknowledged writes are there, and in order."""
     database = tmp_path / "db"
@@ -132,6 +133,7 @@ def test_killed(nemesis: Nemesis) -> None:
             run.workers.progress(200)
 
 
+@pytest.mark.full
 def test_paused_for_less_than_the_deadline(nemesis: Nemesis) -> None:
     """A server that is paused for a while makes operations late, and has no other effect."""
     with Run(nemesis) as run:
@@ -167,9 +169,10 @@ def some_end_unsent(run: Run, seen: int) -> None:
     run.workers.hurry(None)
 
 
+@pytest.mark.full
 def test_cut_off(nemesis: Nemesis) -> None:
     """Connections break, and lose requests or answers."""
     with Run(nemesis) as run:
-        for lose in (nemesis.lose_answers, nemesis.lose_requests, nemesis.cut) * 3:
+        for lose in (nemesis.lose_answers, nemesis.lose_requests, nemesis.cut) * 2:
             lose()
             run.workers.progress(100)

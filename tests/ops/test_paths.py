@@ -167,6 +167,7 @@ def test_a_long_path_is_judged_in_time() -> None:
             assert not all_reachable([path, bad])
 
 
+@pytest.mark.slow
 def test_every_character_is_either_allowed_or_refused_with_its_number() -> None:
     """The allowed characters, the forbidden ones and the slash together are all characters."""
     for number in range(0x110000):

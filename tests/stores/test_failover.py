@@ -182,6 +182,7 @@ def test_the_leader_is_paused(cluster: LocalServer, counting: Counting) -> None:
     counting.progress()
 
 
+@pytest.mark.full
 def test_a_rolling_restart(cluster: LocalServer, counting: Counting) -> None:
     """One member after the other is restarted, and no client notices more than a pause."""
     for member in cluster.members:
@@ -251,7 +252,14 @@ def read(store: bk.MetadataStore, path: str, timeout: float) -> bytes:
     return found.value
 
 
-@pytest.mark.parametrize("fault", ["killed leader", "isolated member", "restarted member"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "killed leader",
+        "isolated member",
+        pytest.param("restarted member", marks=pytest.mark.full),
+    ],
+)
 def test_the_session_survives_where_the_cluster_does(
     cluster: LocalServer, fault: str, connections: list[EtcdConnection]
 ) -> None:

@@ -207,6 +207,7 @@ def test_a_wrong_url_is_one_line(package: Path, url: str, message: str) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.full
 def test_processes_share_the_tests(package: Path) -> None:
     """pytest-xdist works if the tests have stores of their own; otherwise it is refused."""
     code, counts, output = suite(package, "-n", "2", "-k", "test_bulk and single")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import socket
 import threading
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from batchkeeper.bench.workload import WrongAnswerError
 from batchkeeper.stores import memory
 from batchkeeper.stores.backend import Answer, Backend, PassingBackend, Request
 from batchkeeper.stores.registry import ConnectOptions, StoreURL, parse_url, store_kind
+from batchkeeper.testing.servers import SERVERS, ZooKeeperServer
 
 from ...proxy import Proxy
 
@@ -73,9 +75,19 @@ def kept(fresh_url: Callable[[str], str]) -> Any:
         yield url
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-def test_every_kind_of_operation_in_every_loop(loop: str, store_url: str) -> None:
-    """On every store, answers are as predicted, and everything is there afterwards."""
+@pytest.mark.parametrize(
+    ("store", "loop"),
+    [
+        *(("memory", loop) for loop in LOOPS),
+        ("rocksdb", "three threads"),
+        *(pytest.param(name, "three threads", marks=pytest.mark.server) for name in SERVERS),
+    ],
+)
+def test_every_kind_of_operation_in_every_loop(
+    store: str, loop: str, fresh_url: Callable[[str], str]
+) -> None:
+    """Answers are as predicted, and everything is there afterwards; on every store, too."""
+    store_url = fresh_url(store)
     with ExitStack() as stack:
         if store_kind(parse_url(store_url)).in_process:
             stack.enter_context(bk.open_store(store_url))  # It ends with its last client.
@@ -209,20 +221,18 @@ def test_what_a_full_queue_refuses_is_counted(kept: str) -> None:
 
 
 @pytest.mark.parametrize("loop", ["one thread", "tasks", "a slow rate"])
-@pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
 def test_a_store_that_goes_away_ends_the_measurement(
-    loop: str, scheme: str, fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    loop: str, zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends with what there was, marked as broken, and with the reason."""
     monkeypatch.setattr("batchkeeper.bench.load.callers._PATIENCE", 0.3)
     monkeypatch.setattr("batchkeeper.bench.load.job._OPERATION_TIMEOUT", 1.0)
-    url = parse_url(fresh_url(scheme))
-    proxy = Proxy(url.addresses(0)[0])
+    proxy = Proxy(zookeeper_server.address)
     try:
         cut = threading.Timer(0.4, proxy.close)
         pace = dataclasses.replace(LOOPS[loop], seconds=20.0)
-        text = f"{scheme}://{proxy.address}{url.path}"
-        part = perform(job(text, pace=pace), cut.start)
+        url = f"zookeeper://{proxy.address}/{uuid.uuid4().hex}"
+        part = perform(job(url, pace=pace), cut.start)
         cut.join()
     finally:
         proxy.close()

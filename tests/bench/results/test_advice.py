@@ -13,6 +13,8 @@ from batchkeeper.bench.results.runs import Run
 
 from .made import measured, noisy, open_loop, run, variant
 
+pytestmark = pytest.mark.slow
+
 
 def text(advice: Advice) -> str:
     return " ".join(advice.sentences)

@@ -20,6 +20,8 @@ from batchkeeper.ops.errors import InvalidSettingError, UnsupportedError
 from . import browser
 from .made import measured, noisy, run, series, variant
 
+pytestmark = pytest.mark.slow
+
 HEADINGS = [
     "Throughput against latency",
     "Faster or slower than the default",

@@ -62,7 +62,7 @@ def test_hubs_keep_their_promises_while_they_fail(
     """Hubs are killed, paused, cut off, drained and stopped, and no promise is broken."""
     plan = Plan(
         topics=12,
-        seconds=24.0,
+        seconds=16.0,
         kill_every=2.5,
         rate=60.0,
         session_timeout=2.0,
@@ -84,6 +84,7 @@ def test_hubs_keep_their_promises_while_they_fail(
         assert plan.hubs <= len(hosts.memberships()) <= plan.addresses
 
 
+@pytest.mark.parametrize("server", ["etcd"], indirect=True)
 def test_the_command(server: LocalServer, tmp_path: Path) -> None:
     """It prints the verdicts, writes the picture, and leaves nothing in the store."""
     url = f"{server.url}/beside"

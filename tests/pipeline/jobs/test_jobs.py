@@ -189,7 +189,7 @@ def test_an_attempt_that_fails_leaves_nothing_in_an_export(
 ) -> None:
     """A retried task writes its range again, and the file of the earlier attempt is removed."""
     server = own_etcd()
-    given = {f"/t/{number:05}": bytes(2000) for number in range(30_000)}
+    given = {f"/t/{number:05}": bytes(2000) for number in range(12_000)}
     fill(server.url, given)
     out = tmp_path / "out"
     tracker = spark.sparkContext.statusTracker()
@@ -224,7 +224,7 @@ def test_an_export_that_fails_leaves_the_earlier_one_as_it_was(
 ) -> None:
     """With --overwrite, an export is replaced by a whole one, or not at all."""
     server, out = own_etcd(), tmp_path / "out"
-    given = {f"/t/{number:05}": bytes(2000) for number in range(30_000)}
+    given = {f"/t/{number:05}": bytes(2000) for number in range(12_000)}
     fill(server.url, given)
     export = ("export", out, "--store", server.url, "--option", "partitions=1", "--timeout", "1")
     assert job(*export)[0] == 0
@@ -255,7 +255,7 @@ def test_a_killed_export_is_no_export_and_is_replaced(
 ) -> None:
     """The files of a killed driver are refused by name, and --overwrite replaces them."""
     server, out = own_etcd(), tmp_path / "out"
-    given = {f"/t/{number:05}": bytes(2000) for number in range(30_000)}
+    given = {f"/t/{number:05}": bytes(2000) for number in range(12_000)}
     fill(server.url, given)
     arguments = ["export", str(out), "--store", server.url, "--option", "partitions=4"]
     running = subprocess.Popen(
@@ -281,13 +281,13 @@ def test_a_killed_export_is_no_export_and_is_replaced(
     assert job("diff", server.url, out)[0] == 0
 
 
-@pytest.mark.parametrize("name", ["a b%20c", "[x]{a,b}*?", "ü\\d"])
 def test_folders_may_have_any_name(
-    job: Job, fresh_url: Callable[[str], str], tmp_path: Path, name: str
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
     """A name may contain pattern characters of Spark, and characters quoted in a URI."""
     source, target = fresh_url("etcd"), fresh_url("etcd")
     fill(source, {"/a": b"1"})
+    name = "a b%20c [x]{a,b}*? ü\\d"
     out = tmp_path / name
     assert job("export", out, "--store", source)[0] == 0
     assert (out / "manifest.json").exists()
@@ -300,6 +300,7 @@ def test_folders_may_have_any_name(
     assert (code, errors) == (0, [])
 
 
+@pytest.mark.full
 def test_a_killed_copy_is_taken_up_again_and_says_what_has_changed(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -325,7 +326,8 @@ def test_a_killed_copy_is_taken_up_again_and_says_what_has_changed(
     assert running.returncode == -signal.SIGKILL
     done = pq.read_table(sorted((state / "report").glob("range-*.parquet"))).to_pylist()
     assert 0 < len(done) < len(given)
-    shutil.copytree(state, tmp_path / "again")
+    # Tasks of the killed driver may still write or remove a file that is no range yet.
+    shutil.copytree(state, tmp_path / "again", ignore=shutil.ignore_patterns(".*"))
 
     code, _, errors = job(*arguments)
     assert (code, len(errors)) == (3, 1)

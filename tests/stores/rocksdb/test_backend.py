@@ -598,6 +598,7 @@ def test_a_read_only_opener_sees_what_is_there_and_writes_nothing(
     assert kept.value == b"2"
 
 
+@pytest.mark.slow
 def test_a_read_only_opener_misses_nothing_that_its_writer_is_moving(
     backend: Backend, directory: Path, database: Database
 ) -> None:

@@ -491,7 +491,7 @@ def test_a_forked_child_has_no_session(server: ZooKeeperServer) -> None:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("role", ["follower", "leader"])
+@pytest.mark.parametrize("role", ["follower", pytest.param("leader", marks=pytest.mark.full)])
 def test_an_isolated_member_proves_nothing(cluster: ZooKeeperServer, role: str) -> None:
     """A member that answers pings, but is cut off from the others, does not prolong the claim.
 
