@@ -155,10 +155,11 @@ def test_logins_that_fail_for_now_are_tried_after_growing_pauses() -> None:
     """The logins of a client do not keep an overloaded server overloaded."""
     options = ConnectOptions(connect_timeout=3.0, username="a", password="b")
     with useless_member(StatusCode.RESOURCE_EXHAUSTED, "too many requests") as (address, calls):
-        with pytest.raises(StoreUnavailableError, match="too many requests"):
+        # The last attempt may end at the deadline, without an answer.
+        with pytest.raises(StoreUnavailableError, match=r"too many requests|in time"):
             connect(f"etcd://{address}", options)
         # Pauses of the least length, 0.01 s, would let through 300.
-        assert calls.count("Authenticate") <= 30
+        assert 1 < calls.count("Authenticate") <= 30
 
 
 # --- killed
