@@ -339,7 +339,13 @@ def test_a_failure_for_good(
     queue = WorkQueue(store, "/q")
     waiting = [begun(queue.claim) for _ in range(3)]
     until(lambda: waits() == 3)
-    faults.end_watches(bk.AuthenticationError("no more"))
+
+    def ended() -> bool:
+        # Callers may wait before there is a watch to end.
+        faults.end_watches(bk.AuthenticationError("no more"))
+        return all(future.done() for future in waiting)
+
+    until(ended)
     for future in waiting:
         assert isinstance(error(future), bk.AuthenticationError)
     queue.put(b"job")
