@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, as_completed
@@ -595,6 +596,7 @@ def test_a_write_leaves_nothing_behind(memory: bk.MetadataStore, lock: Lock) -> 
     until(lambda: gc.collect() >= 0 and not any(future() for future in futures))
     # Those of the store, which start when they are needed, are fewer than writes.
     assert threading.active_count() < threads + 20
+    assert time.monotonic() < lock.held_until()
 
 
 def test_the_example_of_the_document_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -339,13 +339,8 @@ def test_a_failure_for_good(
     queue = WorkQueue(store, "/q")
     waiting = [begun(queue.claim) for _ in range(3)]
     until(lambda: waits() == 3)
-
-    def ended() -> bool:
-        # Callers may wait before there is a watch to end.
-        faults.end_watches(bk.AuthenticationError("no more"))
-        return all(future.done() for future in waiting)
-
-    until(ended)
+    # Callers may wait before there is a watch to end.
+    until(lambda: faults.end_watches(bk.AuthenticationError("no more")))
     for future in waiting:
         assert isinstance(error(future), bk.AuthenticationError)
     queue.put(b"job")

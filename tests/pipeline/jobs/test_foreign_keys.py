@@ -258,7 +258,6 @@ def test_an_overwrite_warns_of_what_it_leaves(
         assert warned(caplog, "not valid paths: not deleted", len(keys)) == 1
 
 
-@pytest.mark.server
 def test_a_stream_warns_of_changes_that_it_passes_over(
     spark: SparkSession, fresh_url: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
