@@ -382,14 +382,17 @@ class EtcdConnection:
     def _search(self, deadline: float) -> Link:
         rounds = 0
         reachable = False
+        cause: grpc.RpcError | None = None
         while True:
             for step in range(len(self._members)):
                 member = self._members[(self._first + step) % len(self._members)]
                 try:
                     link = self._greet(member, deadline, rounds)
                 except grpc.RpcError as error:
-                    failure, _, message = failure_of(error, write=False)
-                    cause = error
+                    failure, code, message = failure_of(error, write=False)
+                    # An attempt that runs out of time says less than the one before it.
+                    if cause is None or code is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                        cause = error
                     if failure.reason is Reason.UNREACHABLE:
                         member.connected = False
                     member.lookup_failure = failed_lookup(member.address, message)
@@ -406,6 +409,7 @@ class EtcdConnection:
                     emit = _log.debug if self._quiet else _log.info
                     emit("etcd connected", address=link.address, version=link.version)
                     return link
+            assert cause is not None  # There is a member, and it has failed.
             if reachable:
                 # A member was reachable and still of no use, for example because its login fails.
                 self._pause(rounds, deadline, cause)
