@@ -29,6 +29,9 @@ class Proxy:
         self._lock = threading.Lock()  # guards _pairs and answered
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
+        # The system would let the buffer grow to 32 MiB. What does not get through waits in the
+        # client, as it would on a network. Accepted connections inherit it.
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**18)
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.swallows = False
         self.drops = False
