@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import threading
 import time
@@ -303,6 +304,11 @@ class Workers:
                 lambda: all(op.invoked >= since for op in self.history if op.outcome == "pending"),
                 "operations submitted earlier are still under way",
             )
+
+    def slowest(self) -> float:
+        """Return the longest time that a recent operation has taken: the machine may be slow."""
+        times = [op.completed - op.invoked for op in self.history[-500:]]
+        return max(time for time in times if time < math.inf)
 
     def until(self, holds: Callable[[], bool], otherwise: str) -> None:
         """Wait until ``holds`` is true."""

@@ -151,7 +151,7 @@ def test_paused_for_longer_than_the_deadline(nemesis: Nemesis) -> None:
     """
     with Run(nemesis, session_timeout=1.0) as run:
         for rounds in count(1):
-            run.workers.hurry(1.0)
+            run.workers.hurry(max(1.0, 4 * run.workers.slowest()))
             nemesis.pause(2.0, until=partial(some_end_unsent, run, len(run.history)))
             run.workers.progress(200)
             # Unknown is a write that is on its way when the pause begins, and there may be none.
