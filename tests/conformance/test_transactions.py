@@ -476,12 +476,18 @@ def test_what_is_too_much_for_one_transaction_is_refused_by_the_call(
     store: bk.MetadataStore,
 ) -> None:
     """Too many operations are refused before anything is queued, whatever they count as."""
-    for most in range(10, 3_000, 10):
+
+    def takes(most: int) -> bool:
         try:
             future = store.transaction([bk.Delete(f"/none/{number}") for number in range(most)])
         except bk.InvalidSettingError:
-            break
-        refused = future.exception(PATIENCE)
-        assert isinstance(refused, bk.TransactionRefusedError)
-    else:
-        pytest.fail("there is no limit")
+            return False
+        assert isinstance(future.exception(PATIENCE), bk.TransactionRefusedError)
+        return True
+
+    few, many = 10, 3_000
+    assert takes(few)
+    assert not takes(many)
+    while many - few > 1:  # The most that the call takes is no more than the store takes.
+        middle = (few + many) // 2
+        few, many = (middle, many) if takes(middle) else (few, middle)
