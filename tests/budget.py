@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import tomllib
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -40,7 +41,7 @@ class Budget:
 
     def __init__(self) -> None:
         self._started: Counter[str] = Counter()
-        self._shared = 0
+        self._here = threading.local()
         self._counts: dict[str, Counter[str]] = {}
         self._seconds: Counter[str] = Counter()
         self._allowed: dict[str, dict[str, int]] = tomllib.loads(
@@ -49,7 +50,7 @@ class Budget:
         sys.addaudithook(self._heard)
 
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "subprocess.Popen" and not self._shared:
+        if event == "subprocess.Popen" and not getattr(self._here, "shared", False):
             words = arguments[1]
             # A program that is asked for its version serves nobody.
             for word in words if isinstance(words, list) and "--version" not in words else ():
@@ -58,12 +59,16 @@ class Budget:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Count nothing in a block that starts what tests share: each process of a run has one."""
-        self._shared += 1
+        """Count nothing in a block that starts what tests share: each process of a run has one.
+
+        Other threads are counted.
+        """
+        before = getattr(self._here, "shared", False)
+        self._here.shared = True
         try:
             yield
         finally:
-            self._shared -= 1
+            self._here.shared = before
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, Any]:

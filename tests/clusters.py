@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from batchkeeper.testing.servers import EtcdServer, LocalServer, ZooKeeperServer
-from batchkeeper.testing.servers.releases import find_durable_etcd
 
-__all__ = ["SHORT_LIVED", "three_members"]
+from .java import zookeeper_flags
 
-#: A test's Java lives for minutes at most, and would spend a third of its work on optimizing code.
-SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+__all__ = ["three_members"]
 
 
 def three_members(kind: str, directory: Path, **options: Any) -> LocalServer:
     """Return a cluster that is not started yet. ZooKeeper's sessions can be a second long."""
     if kind == "etcd":
-        return EtcdServer(directory / "cluster", members=3, program=find_durable_etcd(), **options)
+        return EtcdServer(directory / "cluster", members=3, **options)
     return ZooKeeperServer(
-        directory / "cluster", members=3, tick_time=500, jvm_flags=SHORT_LIVED, **options
+        directory / "cluster", members=3, tick_time=500, jvm_flags=zookeeper_flags(), **options
     )

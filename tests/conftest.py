@@ -18,8 +18,9 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
 import hypothesis
@@ -29,7 +30,7 @@ from batchkeeper.stores.kinds import BUILT_IN
 from batchkeeper.testing.servers import SERVERS, EtcdServer, LocalServer, ZooKeeperServer, releases
 
 from .budget import Budget
-from .clusters import SHORT_LIVED
+from .java import SHORT_LIVED, archive_classes, use_archive, zookeeper_flags
 from .proxy import Proxy
 
 # A slow machine fails no test.
@@ -62,6 +63,9 @@ _ONCE: Final = ("spark", "clone")
 
 # The most seconds that a process waits for the one that compiles the tests.
 _COMPILING: Final = 60.0
+
+# Where so many tests need a server, an archive of ZooKeeper's classes is worth its time.
+_WORTH_ARCHIVING: Final = 200
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -140,10 +144,27 @@ def _needs_server(item: pytest.Item) -> bool:
     )
 
 
-def pytest_collection_finish() -> None:
-    """Keep the garbage collector from walking over thousands of tests, again and again."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep the garbage collector from walking over thousands of tests, again and again.
+
+    For a long run, the first process also makes ZooKeeper start faster.
+    """
     gc.collect()
     gc.freeze()
+    process = getattr(session.config, "workerinput", {}).get("workerid")
+    if process and sum(bool(item.get_closest_marker("server")) for item in session.items) > (
+        _WORTH_ARCHIVING
+    ):
+        shared = Path(session.config.option.basetemp).parent
+        use_archive(shared)
+        if process == "gw0":
+            budget: Budget = session.config.pluginmanager.get_plugin("budget")
+            Thread(target=_archive, args=(shared, budget), daemon=True).start()
+
+
+def _archive(directory: Path, budget: Budget) -> None:
+    with budget.shared(), suppress(releases.ServerMissingError):
+        archive_classes(directory)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -157,6 +178,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault(variable, " ".join(SHORT_LIVED))
     if config.option.quick:
         os.environ.update(dict.fromkeys(PLACES, NOWHERE))
+    else:
+        # The wheel's 3.5.1 may crash as a client goes away (etcd #14110), and lose what it has
+        # acknowledged (#14370). So it is used only where there is no other.
+        with suppress(releases.ServerMissingError):
+            os.environ.setdefault("BATCHKEEPER_ETCD", str(releases.find_durable_etcd()))
     there = Path(config.option.basetemp or tempfile.gettempdir()).absolute().parent
     free = shutil.disk_usage(there).free
     if free < _DISK:
@@ -173,7 +199,6 @@ def pytest_report_header() -> list[str]:
     """Show the servers that the tests use."""
     return [
         f"etcd: {releases.describe_etcd()}",
-        f"etcd to kill: {releases.describe_etcd(releases.find_durable_etcd)}",
         f"zookeeper: {releases.describe_zookeeper()}",
     ]
 
@@ -191,14 +216,13 @@ def shared_servers(
 
         @functools.cache
         def server(name: str) -> LocalServer:
-            options = {"jvm_flags": SHORT_LIVED} if name == "zookeeper" else {}
+            options = {"jvm_flags": zookeeper_flags()} if name == "zookeeper" else {}
             return stack.enter_context(SERVERS[name](tmp_path_factory.mktemp(name), **options))
 
         def running(name: str) -> LocalServer:
             with budget.shared():
                 found = server(name)
-                # The wheel's etcd may crash as a client goes away (etcd #14110). That is no reason
-                # for later tests to fail.
+                # A crash of the wheel's etcd is no reason for later tests to fail.
                 if not found.running:
                     found.start()
             return found
@@ -258,7 +282,7 @@ def own_zookeeper(own_directory: Callable[[str], Path]) -> Iterator[Callable[...
         def start(*jvm_flags: str) -> ZooKeeperServer:
             directory = own_directory("zookeeper")
             # With ticks of 500 ms, a session can time out after one second.
-            flags = (*SHORT_LIVED, *jvm_flags)
+            flags = (*zookeeper_flags(), *jvm_flags)
             server = ZooKeeperServer(directory, jvm_flags=flags, tick_time=500)
             return stack.enter_context(server)
 

@@ -30,9 +30,8 @@ from pathlib import Path
 
 import batchkeeper as bk
 from batchkeeper.testing.servers import EtcdServer, LocalServer, ZooKeeperServer
-from batchkeeper.testing.servers.releases import find_durable_etcd
 
-from ..clusters import SHORT_LIVED
+from ..java import zookeeper_flags
 from ..proxy import Proxy
 from ..stores.foreign import end_zookeeper_session
 from ..waiting import PATIENCE, until
@@ -43,8 +42,8 @@ __all__ = ["Nemesis", "commit_everything", "forgets", "server_to_hurt"]
 def server_to_hurt(kind: str, directory: Path) -> LocalServer:
     """Return a server that is not started yet. Its sessions can time out after one second."""
     if kind == "etcd":
-        return EtcdServer(directory, program=find_durable_etcd())
-    return ZooKeeperServer(directory, jvm_flags=SHORT_LIVED, tick_time=500)
+        return EtcdServer(directory)
+    return ZooKeeperServer(directory, jvm_flags=zookeeper_flags(), tick_time=500)
 
 
 def forgets(server: LocalServer) -> bool:
