@@ -336,6 +336,7 @@ def test_transactions_in_transactions_cannot_exhaust_the_stack(levels: int) -> N
     assert (found[0] is Response) is (levels < 50)
 
 
+@pytest.mark.slow
 def test_nothing_is_kept() -> None:
     """Neither results nor errors leave objects behind."""
 

@@ -21,6 +21,7 @@ from .interruption import interrupted
 from .waiting import PATIENCE, AnyFuture, until
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("how", ["put", "again", "large", "apply", "single"])
 def test_an_interrupted_call_leaves_nothing_behind(

@@ -218,6 +218,7 @@ def test_no_connection_ends_with_2(run: Run, scheme: str) -> None:
     assert "127.0.0.1:1" in errors[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -352,6 +353,7 @@ def test_output_that_finds_room_in_part_is_told(tmp_path: Path, unbuffered: str)
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("closed", "command", "code", "output", "errors"),
     [
@@ -389,6 +391,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         assert b"exit codes:\n  0  success\n  1  " in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("size", [10, 1_000_000])
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, size: int, unbuffered: str) -> None:

@@ -44,7 +44,7 @@ _RECORDS: dict[str, type[Any]] = {kind.__name__: kind for kind in _KINDS}
 _T = TypeVar("_T")
 
 #: Seconds between two looks at what is held.
-LOOK = 0.01
+LOOK = 0.02
 
 
 class Member:
@@ -104,7 +104,7 @@ class Member:
         while not holds():
             self.check()
             assert time.monotonic() < give_up, f"{self.name}: {otherwise}"
-            time.sleep(0.005)
+            time.sleep(0.02)
 
     def check(self) -> None:
         """Raise what has failed in the process."""

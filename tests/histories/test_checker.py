@@ -507,6 +507,7 @@ class Broken(Model):
         self.changed = self.revision
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["lose", "twice", "swap", "reuse", "resend", "stale", "deny"])
 def test_a_store_with_one_fault_is_found_out(fault: str) -> None:
     """Each kind of mistake is found, in a history of one client and of several."""

@@ -108,6 +108,7 @@ class ContractRun:
             assert after in FOLLOWING[before], self.events
 
 
+@pytest.mark.slow
 def test_in_memory(fresh_url: Callable[[str], str]) -> None:
     """In memory, everything can be explained, and the watch has no gap."""
     url = fresh_url("memory")
@@ -157,6 +158,7 @@ def test_an_outage_longer_than_the_session(nemesis: Nemesis) -> None:
         run.progress(100)
 
 
+@pytest.mark.full
 def test_an_ended_session(nemesis: Nemesis) -> None:
     """A session that an operator ends takes its values along, and nothing else."""
     with run_on(nemesis) as run:

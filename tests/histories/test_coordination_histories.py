@@ -207,6 +207,7 @@ def test_outages_shorter_and_longer_than_the_session(nemesis: Nemesis) -> None:
     assert not run.violations, explain(run.violations)
 
 
+@pytest.mark.full
 def test_server_killed(nemesis: Nemesis) -> None:
     """The server is killed and started again."""
     with run_on(nemesis) as run:

@@ -87,6 +87,7 @@ def under_way(history: Sequence[Op], moment: float) -> int:
     return sum(op.writes and op.invoked < moment < op.completed for op in history)
 
 
+@pytest.mark.slow
 def test_in_memory(fresh_url: Callable[[str], str]) -> None:
     """The clients of a store in memory agree on what happened."""
     with Run(fresh_url("memory")) as run:
@@ -123,6 +124,7 @@ def test_with_nothing_wrong(nemesis: Nemesis) -> None:
     assert not left_open(run.history)
 
 
+@pytest.mark.full
 def test_killed(nemesis: Nemesis) -> None:
     """Killed twice and started again: acknowledged writes are there, and nothing is made up."""
     with Run(nemesis) as run:

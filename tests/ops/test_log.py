@@ -152,6 +152,7 @@ def test_fields_leave_the_attributes_of_an_application_s_records_alone(
     assert (fields["path"], fields["path_"]) == ("the application's", "/a")
 
 
+@pytest.mark.slow
 def test_no_event_of_ours_has_a_field_that_would_be_renamed() -> None:
     """So the attributes of records have the names that the code, and the text, show."""
     package = Path(str(importlib.resources.files("batchkeeper")))

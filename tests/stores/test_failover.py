@@ -256,7 +256,7 @@ def read(store: bk.MetadataStore, path: str, timeout: float) -> bytes:
     "fault",
     [
         "killed leader",
-        "isolated member",
+        pytest.param("isolated member", marks=pytest.mark.full),
         pytest.param("restarted member", marks=pytest.mark.full),
     ],
 )

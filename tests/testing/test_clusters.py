@@ -50,6 +50,7 @@ def served(address: str, kind: str, timeout: float) -> bool:
     return True
 
 
+@pytest.mark.full
 def test_a_cluster_outlives_its_leader(started: Callable[..., LocalServer]) -> None:
     """A killed leader is replaced; started again, it has what was written meanwhile."""
     cluster = started(proxied=False)

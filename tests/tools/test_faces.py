@@ -146,13 +146,6 @@ def loaded(path: Path) -> ModuleType:
     return module
 
 
-@pytest.mark.slow
-def test_the_twins_are_what_their_sources_make() -> None:
-    """Every generated module matches its source."""
-    done = tool("--check")
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_both_forms_of_a_module_give_the_same_answers(folder: Path) -> None:
     """A class on a store, with a lock, an event, a sleep and loops, serves threads as well."""
     assert tool(folder / "async_counter.py").returncode == 0

@@ -31,6 +31,7 @@ def shown(comparison: Comparison, width: int = 80) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_the_same_twice_is_the_same(seed: int) -> None:
     """Two runs of the same, on a machine that has become a third slower: nothing is slower."""
@@ -39,6 +40,7 @@ def test_the_same_twice_is_the_same(seed: int) -> None:
     assert found.exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_slower_variant_is_found() -> None:
     """One that lost a third is slower, and one that won a half is faster, beyond doubt."""
     found = compare(with_peer(1), with_peer(2, machine=1.3, default=0.67, single=1.5))

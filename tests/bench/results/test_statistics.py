@@ -61,6 +61,7 @@ def test_one_round_has_an_unknown_interval() -> None:
     assert estimate([]) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("groups", "freedom", "published"),
     [(2, 1, 17.97), (3, 2, 8.33), (3, 10, 3.88), (5, 40, 4.04), (10, 20, 5.01), (20, 120, 5.13)],
@@ -162,6 +163,7 @@ def test_peers_do_not_make_settings_noisy() -> None:
     assert not same(found, "etcd3", "default")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.05, 0.1])
 @pytest.mark.parametrize("rounds", [3, 5])
 def test_equal_variants_have_no_winner(noise: float, rounds: int) -> None:

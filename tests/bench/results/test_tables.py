@@ -37,6 +37,7 @@ def with_names(names: int) -> Run:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("names", [2, 4, 6])

@@ -132,6 +132,7 @@ def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
     until(lambda: not mine())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -526,6 +526,7 @@ def test_no_two_names_collide(managers: MetadataManagers) -> None:
             assert managers.subscriptions.read_subscription_data(topic, name) == listed[name]
 
 
+@pytest.mark.slow
 def test_subscriptions_of_a_topic_are_read_together(
     store: bk.MetadataStore, managers: MetadataManagers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -259,6 +259,7 @@ MALFORMED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_", MALFORMED, ids=str)
 def test_a_malformed_request_gets_an_error(request_: dict[str, Any], face: Face) -> None:
     """The connection and its subscription go on."""
@@ -317,6 +318,7 @@ def test_subscriptions_of_a_connection_are_bounded(
     remote.subscribe("s3", "t")
 
 
+@pytest.mark.slow
 def test_a_message_that_no_frame_can_hold(face: Face) -> None:
     """It is refused before it is sent, and the connection goes on. Large ones arrive."""
     hub, _ = face.hub()

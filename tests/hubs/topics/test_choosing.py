@@ -141,6 +141,7 @@ def busiest(
     return max(topics.values()) / 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("choosers", [1, 10])
 @pytest.mark.parametrize("strategy", ["two_choices", "least_loaded"])

@@ -85,6 +85,7 @@ SHAPES: dict[str, Iterable[str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_little_is_counted(shape: str) -> None:
     """Pages have ends: without, they would count each key thirty times; twelve are acceptable."""

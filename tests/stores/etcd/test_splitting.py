@@ -60,6 +60,7 @@ def test_parts_are_equal(keys: set[bytes], n: int, few: int) -> None:
     assert max(sizes) - min(sizes) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 8, 50])
 @pytest.mark.parametrize(
     "form",
