@@ -516,6 +516,37 @@ def test_what_changes_while_watches_are_placed_again(
         assert seen.await_path("/end") == [("gap", "/")]
 
 
+def test_what_was_read_before_an_outage_is_read_again(
+    server: ZooKeeperServer, proxied: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch that begins after an outage knows the values that were put in it."""
+    with (
+        closing(connected(server.url)) as writer,
+        closing(connected(f"zookeeper://{proxied.address}")) as backend,
+    ):
+        put(writer, "/w/parent/x")
+        outer = Seen(backend, "/other")
+        bare = Placing.bare
+        outages: list[str] = []
+
+        def read_and_miss(placing: Placing, prefix: str, *rest: Any) -> dict[str, int]:
+            found = bare(placing, prefix, *rest)
+            if prefix == "/w" and not outages:
+                outages.append(prefix)
+                proxied.swallows = proxied.drops = True
+                proxied.cut()
+                put(writer, "/w/parent")
+                proxied.restore()
+                until(lambda: outer.changes() == [("gap", "/other")])
+            return found
+
+        monkeypatch.setattr(Placing, "bare", read_and_miss)
+        seen = Seen(backend, "/w")
+        put(writer, "/w/parent", "/w/end")
+        assert seen.await_path("/w/end") == [("modified", "/w/parent")]
+        assert outages
+
+
 def test_a_lost_session_is_a_gap_before_a_new_session(
     server: ZooKeeperServer, proxied: Proxy
 ) -> None:
