@@ -78,16 +78,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def _process(config: pytest.Config) -> str | None:
+    """Return the name of this process, of those that share the run; ``None`` if none do."""
+    name: str | None = getattr(config, "workerinput", {}).get("workerid")
+    return name
+
+
+def _common_folder(config: pytest.Config) -> Path:
+    """Return the folder above those that each process of a shared run has for itself."""
+    return Path(config.option.basetemp).parent
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Let the first process of a run compile the tests, and the others read what it has made.
 
     In a fresh clone, to compile all tests takes a process about twelve seconds.
     """
-    process = getattr(session.config, "workerinput", {}).get("workerid")
+    process = _process(session.config)
     if process is None or sys.dont_write_bytecode:
         return (yield)
-    compiled = Path(session.config.option.basetemp).parent / "compiled"
+    compiled = _common_folder(session.config) / "compiled"
     if process == "gw0":
         try:
             return (yield)
@@ -151,21 +162,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     gc.collect()
     gc.freeze()
-    process = getattr(session.config, "workerinput", {}).get("workerid")
-    if process and sum(bool(item.get_closest_marker("server")) for item in session.items) > (
-        _WORTH_ARCHIVING
-    ):
-        shared = Path(session.config.option.basetemp).parent
-        use_archive(shared)
-        if process == "gw0":
-            budget: Budget = session.config.pluginmanager.get_plugin("budget")
-            Thread(target=_archive, args=(shared, budget), daemon=True).start()
+    process = _process(session.config)
+    on_servers = sum(item.get_closest_marker("server") is not None for item in session.items)
+    if process is None or on_servers <= _WORTH_ARCHIVING:
+        return
+    archive = _common_folder(session.config) / "zookeeper.jsa"
+    use_archive(archive)
+    if process == "gw0":
+        budget: Budget = session.config.pluginmanager.get_plugin("budget")
+        Thread(target=_archive, args=(archive, budget), daemon=True).start()
 
 
-def _archive(directory: Path, budget: Budget) -> None:
+def _archive(archive: Path, budget: Budget) -> None:
     # Whatever fails: without the archive, servers start as well.
     with budget.shared(), suppress(Exception):
-        archive_classes(directory)
+        archive_classes(archive)
 
 
 def pytest_configure(config: pytest.Config) -> None:

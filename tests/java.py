@@ -17,9 +17,9 @@ SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _archives: list[Path] = []
 
 
-def use_archive(directory: Path) -> None:
-    """Let later ZooKeepers start from the classes that some process archives in a directory."""
-    _archives.append(directory / "zookeeper.jsa")
+def use_archive(archive: Path) -> None:
+    """Let later ZooKeepers start from an archive of classes, once some process has made it."""
+    _archives.append(archive)
 
 
 def zookeeper_flags() -> tuple[str, ...]:
@@ -32,15 +32,15 @@ def zookeeper_flags() -> tuple[str, ...]:
     return SHORT_LIVED if archive is None else (*SHORT_LIVED, f"-XX:SharedArchiveFile={archive}")
 
 
-def archive_classes(directory: Path) -> None:
+def archive_classes(archive: Path) -> None:
     """Archive the classes of a ZooKeeper, in three CPU seconds. Until then, there is no archive.
 
     A static archive: one that is written at an exit needs that of Java's own classes, which the
     wheel's Java does not have.
     """
-    listed, unfinished = directory / "zookeeper.classes", directory / "unfinished.jsa"
+    listed, unfinished = archive.with_suffix(".classes"), archive.with_suffix(".unfinished")
     flags = (*SHORT_LIVED, f"-XX:DumpLoadedClassList={listed}")
-    with ZooKeeperServer(directory / "archived", jvm_flags=flags):
+    with ZooKeeperServer(archive.with_suffix(""), jvm_flags=flags):
         pass
     command = [
         *(str(releases.find_java()), *SHORT_LIVED, "-Xshare:dump"),
@@ -48,4 +48,4 @@ def archive_classes(directory: Path) -> None:
         *("-cp", os.pathsep.join(map(str, releases.find_zookeeper_jars()))),
     ]
     if subprocess.run(command, capture_output=True, check=False).returncode == 0:
-        unfinished.replace(directory / "zookeeper.jsa")
+        unfinished.replace(archive)

@@ -150,7 +150,7 @@ def find_etcd() -> Path:
 
 
 def find_durable_etcd() -> Path:
-    """Return an etcd that keeps what it has acknowledged, for tests that kill it.
+    """Return an etcd that keeps what it has acknowledged, for tests.
 
     The wheel's 3.5.1 may not (etcd #13766, #14370). So this is the one that ``BATCHKEEPER_ETCD``
     names; or else the newest that ``batchkeeper servers install`` has installed; or else the same
