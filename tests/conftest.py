@@ -30,6 +30,7 @@ from batchkeeper.stores.kinds import BUILT_IN
 from batchkeeper.testing.servers import SERVERS, EtcdServer, LocalServer, ZooKeeperServer, releases
 
 from .budget import Budget
+from .idle import IdleServers, Server
 from .java import SHORT_LIVED, archive_classes, use_archive, zookeeper_flags
 from .proxy import Proxy
 
@@ -271,32 +272,76 @@ def own_directory(tmp_path: Path) -> Callable[[str], Path]:
     return make
 
 
-# The servers of one test keep their data in its tmp_path, which is removed when the test passes: an
-# etcd leaves 125 MB, and hundreds of them would fill the disk.
+@pytest.fixture(scope="session")
+def idle_etcds(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[IdleServers[EtcdServer]]:
+    """The etcds that tests have for themselves, one test after the other."""
+    yield from _idle(EtcdServer, "etcd", tmp_path_factory, request)
+
+
+@pytest.fixture(scope="session")
+def idle_zookeepers(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[IdleServers[ZooKeeperServer]]:
+    """The ZooKeepers that tests have for themselves, one test after the other."""
+    yield from _idle(_zookeeper, "zookeeper", tmp_path_factory, request)
+
+
+def _idle(
+    made: Callable[[Path], Server],
+    name: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[IdleServers[Server]]:
+    budget: Budget = request.config.pluginmanager.get_plugin("budget")
+
+    def new() -> Server:
+        server = made(tmp_path_factory.mktemp(name))
+        with budget.shared():
+            server.start()
+        return server
+
+    servers = IdleServers(new)
+    yield servers
+    servers.stop()
+
+
+def _zookeeper(directory: Path, *jvm_flags: str) -> ZooKeeperServer:
+    # With ticks of 500 ms, a session can time out after one second.
+    return ZooKeeperServer(directory, jvm_flags=(*zookeeper_flags(), *jvm_flags), tick_time=500)
 
 
 @pytest.fixture
-def own_etcd(own_directory: Callable[[str], Path]) -> Iterator[Callable[..., EtcdServer]]:
-    """Start an etcd for this test alone, with etcd's flags, and stop it after the test."""
+def own_etcd(
+    own_directory: Callable[[str], Path], idle_etcds: IdleServers[EtcdServer]
+) -> Iterator[Callable[..., EtcdServer]]:
+    """Return an empty etcd for this test alone; one with etcd's flags is a new one."""
     with ExitStack() as stack:
 
         def start(*flags: str) -> EtcdServer:
-            return stack.enter_context(EtcdServer(own_directory("etcd"), flags=flags))
+            if flags:
+                return stack.enter_context(EtcdServer(own_directory("etcd"), flags=flags))
+            server = idle_etcds.take()
+            stack.callback(idle_etcds.give_back, server)
+            return server
 
         yield start
 
 
 @pytest.fixture
-def own_zookeeper(own_directory: Callable[[str], Path]) -> Iterator[Callable[..., ZooKeeperServer]]:
-    """Start a ZooKeeper for this test alone, with Java's flags, and stop it after the test."""
+def own_zookeeper(
+    own_directory: Callable[[str], Path], idle_zookeepers: IdleServers[ZooKeeperServer]
+) -> Iterator[Callable[..., ZooKeeperServer]]:
+    """Return an empty ZooKeeper for this test alone; one with Java's flags is a new one."""
     with ExitStack() as stack:
 
         def start(*jvm_flags: str) -> ZooKeeperServer:
-            directory = own_directory("zookeeper")
-            # With ticks of 500 ms, a session can time out after one second.
-            flags = (*zookeeper_flags(), *jvm_flags)
-            server = ZooKeeperServer(directory, jvm_flags=flags, tick_time=500)
-            return stack.enter_context(server)
+            if jvm_flags:
+                return stack.enter_context(_zookeeper(own_directory("zookeeper"), *jvm_flags))
+            server = idle_zookeepers.take()
+            stack.callback(idle_zookeepers.give_back, server)
+            return server
 
         yield start
 

@@ -590,7 +590,8 @@ def test_an_interrupt_ends_the_load_with_a_summary(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors == b""
+    # A slow machine has shown how far it is.
+    assert all(b" records written" in line for line in errors.splitlines())
     assert 0 < summary(output)["written"] <= 50_000
 
 

@@ -73,7 +73,7 @@ def test_two_candidates(run: Callable[[Test], None]) -> None:
         with pytest.raises(LockBusyError) as caught:
             await second.campaign(BRIEF)
         assert caught.value.value == b"first"
-        assert len(await store.get_children(PATH)) == 1
+        await until_entries(store, 1)
         second.stand()
         names = await until_entries(store, 2)
         await store.transaction([first.check(), Put("/result", b"")])

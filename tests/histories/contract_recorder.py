@@ -11,7 +11,7 @@ from typing import Any
 import batchkeeper as bk
 
 from .contract import Look, Sequential, SessionRecord, WatchRecord
-from .recorder import PATIENCE, Client
+from .recorder import PACE, PATIENCE, Client
 
 __all__ = ["Numbered", "Owner", "Watched"]
 
@@ -42,12 +42,15 @@ class _Worker:
 
 
 class Numbered:
-    """Threads that make sequential puts below one parent, several at a time."""
+    """Threads that make sequential puts below one parent, several at a time, and then rest."""
 
-    def __init__(self, store: bk.MetadataStore, parent: str, threads: int = 3) -> None:
+    def __init__(
+        self, store: bk.MetadataStore, parent: str, threads: int = 3, pace: float = PACE
+    ) -> None:
         self.parent = parent
         self.puts: list[Sequential] = []
         self._store = store
+        self._pace = pace
         self._workers = [_Worker(self._some) for _ in range(threads)]
 
     def _some(self) -> None:
@@ -66,6 +69,7 @@ class Numbered:
                 put.completed, put.outcome = float("inf"), "unknown"
             else:
                 put.outcome = "not_applied"
+        time.sleep(len(under_way) * self._pace)
 
     def stop(self) -> None:
         """Stop, and wait until all puts have ended."""

@@ -44,7 +44,7 @@ _RECORDS: dict[str, type[Any]] = {kind.__name__: kind for kind in _KINDS}
 _T = TypeVar("_T")
 
 #: Seconds between two looks at what is held.
-LOOK = 0.01
+LOOK = 0.03
 
 
 class Member:

@@ -17,10 +17,13 @@ import batchkeeper as bk
 
 from .history import Op
 
-__all__ = ["Client", "Workers", "work", "work_async"]
+__all__ = ["PACE", "Client", "Workers", "work", "work_async"]
 
 # Much longer than every deadline: an operation that has not ended by then never will.
 PATIENCE = 90.0
+# Seconds between the operations of a worker. Without them, most of a history would lie between its
+# faults, where nothing happens, and take the CPU from all other tests.
+PACE = 0.01
 
 
 class Client:
@@ -232,8 +235,9 @@ async def work_async(
     depth: int,
     stop: Callable[[], bool],
     timeout: Callable[[], float | None] = lambda: None,
+    pace: float = 0.0,
 ) -> None:
-    """Do the same as :func:`work`, in a task."""
+    """Do the same as :func:`work`, in a task, which rests between two operations."""
     chooser = _Chooser(name, paths, name, transactions=client.transactions)
     under_way: deque[tuple[Op, Any]] = deque()
     while not stop():
@@ -242,15 +246,22 @@ async def work_async(
             made, future = under_way.popleft()
             await client.wait_async(made, future)
             chooser.learn(made)
+        await asyncio.sleep(pace)
     for made, future in under_way:
         await client.wait_async(made, future)
 
 
 class Workers:
-    """Threads, or tasks on separate loops, that submit operations until they are stopped."""
+    """Threads, or tasks on separate loops, that submit operations until they are stopped.
 
-    def __init__(self, history: list[Op]) -> None:
+    Args:
+        history: receives the operations.
+        pace: the seconds that each rests after it has submitted one.
+    """
+
+    def __init__(self, history: list[Op], pace: float = PACE) -> None:
         self.history = history
+        self._pace = pace
         self._timeout: float | None = None
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -262,7 +273,7 @@ class Workers:
         """Start threads that submit operations to a store."""
         for _ in range(threads):
             name = f"{client.chain}.{len(self._threads)}"
-            self._run(work, client, name, paths, depth, self._stop.is_set, lambda: self._timeout)
+            self._run(work, client, name, paths, depth, self._rest, lambda: self._timeout)
 
     def start_tasks(
         self, open_store: Callable[[], Any], chain: str, paths: Sequence[str], tasks: int
@@ -275,12 +286,14 @@ class Workers:
                 async with asyncio.TaskGroup() as group:
                     for number in range(tasks):
                         name = f"{chain}.{number}"
-                        work = work_async(
-                            client, name, paths, 2, self._stop.is_set, lambda: self._timeout
-                        )
+                        stop, timeout = self._stop.is_set, lambda: self._timeout
+                        work = work_async(client, name, paths, 2, stop, timeout, self._pace)
                         group.create_task(work)
 
         self._run(asyncio.run, run())
+
+    def _rest(self) -> bool:
+        return self._stop.wait(self._pace)
 
     def _run(self, target: Callable[..., object], *args: Any) -> None:
         def guarded() -> None:

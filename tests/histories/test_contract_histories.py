@@ -16,7 +16,7 @@ from .contract import check_ephemerals, check_sequences, check_watch
 from .contract_recorder import Numbered, Owner, Watched
 from .history import Op
 from .nemesis import Nemesis
-from .recorder import Client, Workers
+from .recorder import PACE, Client, Workers
 
 # Transactions join each path with one other.
 PATHS = [f"/h/{number}" for number in range(8)]
@@ -39,14 +39,18 @@ class ContractRun:
         url: the store, through what may harm the connection.
         direct: the same store without that.
         session_timeout: of the client whose values are ephemeral.
+        pace: see :class:`Workers`.
     """
 
-    def __init__(self, url: str, direct: str, session_timeout: float = 30.0) -> None:
+    def __init__(
+        self, url: str, direct: str, session_timeout: float = 30.0, pace: float = PACE
+    ) -> None:
         self._url, self._direct = url, direct
         self._session_timeout = session_timeout
+        self._pace = pace
         self._stack = ExitStack()
         self.history: list[Op] = []
-        self.workers = Workers(self.history)
+        self.workers = Workers(self.history, pace)
 
     def _open(self, url: str, **options: Any) -> bk.MetadataStore:
         options = {"connect_timeout": 60.0, **options}
@@ -56,7 +60,7 @@ class ContractRun:
         stores = [self._open(self._url) for _ in "ab"]
         assert stores[0].capabilities >= NEEDED
         self.watches = [Watched(stores[0], "/h"), Watched(stores[1], "/h", max_events=100)]
-        self.numbered = [Numbered(store, "/q") for store in stores]
+        self.numbered = [Numbered(store, "/q", pace=self._pace) for store in stores]
         # Its looks do not pass through the faults.
         owner = self._open(self._url, session_timeout=self._session_timeout)
         self.owner = Owner(owner, self._open(self._direct), "/e")

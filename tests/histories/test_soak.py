@@ -60,7 +60,7 @@ def test_faults_without_end(nemesis: Nemesis, seed: int) -> None:
     """Four stores, two of them with short timeouts, and one fault after the other."""
     dice = random.Random(seed)
     history: list[Op] = []
-    workers = Workers(history)
+    workers = Workers(history, pace=0.0)
     timeouts = {"a": (60.0, 30.0), "b": (60.0, 2.0), "c": (4.0, 1.0)}
     stores = [
         bk.open_store(nemesis.url, operation_timeout=operation, session_timeout=session)

@@ -61,7 +61,8 @@ def strike(cluster: LocalServer, dice: random.Random) -> None:
 def test_a_cluster_with_faults_without_end(cluster: LocalServer, seed: int) -> None:
     """Every answer, event, suffix and ephemeral value can be explained, whatever happens."""
     dice = random.Random(seed)
-    with ContractRun(cluster.url + "/soak", cluster.url + "/soak", session_timeout=4.0) as run:
+    url = f"{cluster.url}/soak"
+    with ContractRun(url, url, session_timeout=4.0, pace=0.0) as run:
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
             strike(cluster, dice)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -167,13 +168,17 @@ def test_an_outage_is_not_taken_for_a_limit(
     """If a server dies repeatedly during a request, the request does not count as too large."""
     server = own_zookeeper()
     deaths: list[int] = []
+    dying = threading.Lock()  # Connections have threads of their own.
 
     def die_of_it(_: int, packet: bytes) -> bytes | None:
-        if len(packet) < 100_000 or len(deaths) == 3:
+        if len(packet) < 100_000:
             return packet
-        deaths.append(1)
-        server.kill()
-        server.start()
+        with dying:
+            if len(deaths) == 3:
+                return packet
+            deaths.append(1)
+            server.kill()
+            server.start()
         return None
 
     with (
