@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 
 import hypothesis
 import pytest
@@ -61,6 +61,11 @@ _PAIRED: Final = {("ephemeral", "etcd"), ("compared", "zookeeper")}
 # Fixtures that take long to make: where processes share the tests, one of them has all that use it,
 # and begins with them.
 _ONCE: Final = ("spark", "clone")
+
+# Files with such names wait for faults most of their time. One of them comes after so many others,
+# and not all at once: then a core would wait.
+_WAIT: Final = re.compile(r"histories|failover|failures|faults|outages|simulation|session|clusters")
+_BETWEEN: Final = 4
 
 # The most seconds that a process waits for the one that compiles the tests.
 _COMPILING: Final = 60.0
@@ -111,6 +116,37 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     return (yield)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each process whole files, so that what a module shares is made once."""
+    from xdist.scheduler import LoadGroupScheduling  # noqa: PLC0415 - it calls this, so it is there
+
+    class ByFile(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            scope = super()._split_scope(nodeid)
+            return str(scope.partition("::")[0])
+
+    return ByFile(config, log)
+
+
+def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return tests in an order in which each process has work, and none of them is late in the end.
+
+    What one process does for all comes first.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    once = []
+    for item in items:
+        if item.get_closest_marker("xdist_group"):
+            once.append(item)
+        else:
+            files.setdefault(item.path, []).append(item)
+    waiting = [file for file in files if _WAIT.search(file.name)]
+    others = iter([file for file in files if not _WAIT.search(file.name)])
+    order = [file for first in waiting for file in (first, *itertools.islice(others, _BETWEEN))]
+    return once + [item for file in (*order, *others) for item in files[file]]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that need a server, or stay together; leave out those of other runs."""
@@ -124,8 +160,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     taken, left_out = [], []
     for item in items:
         (taken if _taken(item, config) else left_out).append(item)
+    items[:] = _mixed(taken) if parallel else taken
     if left_out:
-        items[:] = taken
         config.hook.pytest_deselected(items=left_out)
 
 

@@ -107,6 +107,7 @@ def suite(
     return done.returncode, counts, output
 
 
+@pytest.mark.full
 def test_a_store_of_another_package_passes_the_suite(package: Path) -> None:
     """The store is found by its entry point, and all tests of its capabilities run and pass."""
     code, counts, output = suite(package, "-k", "not batched")
