@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import json
 import os
 import py_compile
@@ -87,7 +88,7 @@ class Fault:
             raise ListError(f"{self.title}: the old text occurs {count} times, not once")
         changed = text.replace(self.old, self.new)
         try:
-            same = ast.dump(ast.parse(changed)) == ast.dump(ast.parse(text))
+            same = ast.dump(ast.parse(changed)) == _dumped(text)
         except SyntaxError as error:
             raise ListError(f"{self.title}: with the new text: {error}") from error
         if same:
@@ -106,6 +107,11 @@ class Fault:
             and any("accelerated" in ast.unparse(mark) for mark in node.decorator_list)
             for node in ast.walk(ast.parse(text))
         )
+
+
+@functools.cache
+def _dumped(text: str) -> str:
+    return ast.dump(ast.parse(text))
 
 
 class Result(NamedTuple):
