@@ -160,7 +160,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     taken, left_out = [], []
     for item in items:
         (taken if _taken(item, config) else left_out).append(item)
-    items[:] = _mixed(taken) if parallel else taken
+    items[:] = taken if _process(config) is None else _mixed(taken)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
 

@@ -80,10 +80,8 @@ def _empty_etcd(server: LocalServer) -> None:
     everything = dict.fromkeys(("key", "range_end"), base64.b64encode(b"\0").decode())
     if _ask(server, "/v3/auth/user/list", {}).get("users"):
         raise _UnfitError("it has users")
-    if (
-        int(_ask(server, "/v3/kv/range", {**everything, "count_only": True}).get("count", 0))
-        > _MOST
-    ):
+    counted = _ask(server, "/v3/kv/range", {**everything, "count_only": True})
+    if int(counted.get("count", 0)) > _MOST:
         raise _UnfitError("it has many keys")
     for lease in _ask(server, "/v3/lease/leases", {}).get("leases", ()):
         _ask(server, "/v3/lease/revoke", {"ID": lease["ID"]})
