@@ -191,7 +191,8 @@ def test_a_release_that_fails(
         lock.release()
         with Lock(other, PATH):
             assert not lock.held
-        assert not faults.armed
+        # A delete whose answer was lost may have freed the lock already, and goes on all the same.
+        until(lambda: not faults.armed)
     assert store.session.id == session
 
 
