@@ -358,9 +358,7 @@ def own_etcd(
         def start(*flags: str) -> EtcdServer:
             if flags:
                 return stack.enter_context(EtcdServer(own_directory("etcd"), flags=flags))
-            server = idle_etcds.take()
-            stack.callback(idle_etcds.give_back, server)
-            return server
+            return stack.enter_context(idle_etcds.lent())
 
         yield start
 
@@ -375,9 +373,7 @@ def own_zookeeper(
         def start(*jvm_flags: str) -> ZooKeeperServer:
             if jvm_flags:
                 return stack.enter_context(_zookeeper(own_directory("zookeeper"), *jvm_flags))
-            server = idle_zookeepers.take()
-            stack.callback(idle_zookeepers.give_back, server)
-            return server
+            return stack.enter_context(idle_zookeepers.lent())
 
         yield start
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import socket
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
 
 from kazoo.client import KazooClient
@@ -43,8 +44,19 @@ class IdleServers(Generic[Server]):
         self._new = new
         self._idle: list[Server] = []
 
-    def take(self) -> Server:
-        """Return a running server without data."""
+    @contextmanager
+    def lent(self) -> Iterator[Server]:
+        """Have a running server without data for a block."""
+        server = self._emptied() or self._new()
+        try:
+            yield server
+        finally:
+            if server.running and not server.members[0].process.paused:
+                self._idle.append(server)
+            else:
+                server.stop()
+
+    def _emptied(self) -> Server | None:
         while self._idle:
             server = self._idle.pop()
             try:
@@ -53,14 +65,7 @@ class IdleServers(Generic[Server]):
                 server.stop()
             else:
                 return server
-        return self._new()
-
-    def give_back(self, server: Server) -> None:
-        """Keep a server for another test, or end it."""
-        if server.running and not server.members[0].process.paused:
-            self._idle.append(server)
-        else:
-            server.stop()
+        return None
 
     def stop(self) -> None:
         """End all that are idle."""
@@ -102,16 +107,12 @@ def _ask(server: LocalServer, path: str, question: object) -> dict[str, Any]:
 
 
 def _empty_zookeeper(server: LocalServer) -> None:
-    host, _, port = server.address.partition(":")
-    with socket.create_connection((host, int(port)), timeout=_SECONDS) as connection:
-        connection.sendall(b"srvr")
-        with connection.makefile("rb") as answer:
-            counts = [int(line.split()[-1]) for line in answer if line.startswith(b"Node count:")]
-    if not counts or counts[0] > _MOST:
-        raise _UnfitError("it has many nodes, or serves none")
     client = KazooClient(server.address, timeout=_SECONDS)
     try:
         client.start(timeout=_SECONDS)
+        counted = re.search(r"^Node count: (\d+)$", client.command(b"srvr"), re.MULTILINE)
+        if counted is None or int(counted[1]) > _MOST:
+            raise _UnfitError("it has many nodes, or serves none")
         for name in client.get_children("/"):
             if name != "zookeeper":
                 client.delete(f"/{name}", recursive=True)
