@@ -27,7 +27,6 @@ from .fields import (
     otherwise,
     otherwise_read,
     put,
-    revision_is,
     then,
     then_put,
     transaction,
@@ -147,11 +146,7 @@ def put_form(
     compares: Sequence[bytes]
     if expected == ABSENT or (ephemeral and not there and not conditional(request)):
         compares = [version_is(key, 0)]
-        if (revision := expected_revision(request)) is not None:
-            compares = [*compares, revision_is(key, revision)]
-        extra = b""
-        if ephemeral:
-            extra = terms.on_lease
+        extra = terms.on_lease if ephemeral else b""
     elif conditional(request):
         compares, extra = conditions(request, key), KEEP_LEASE + RETURN_OLD
     elif there:
