@@ -58,7 +58,7 @@ FOLDER: Final = "_sync"
 _INIT: Final = f'"""The modules for threads, generated from ``async_*.py`` by ``{COMMAND}``."""\n'
 
 # Both halves of these pairs are written by hand, and lie side by side.
-_BY_HAND: Final = ("async_background", "async_frames", "async_store_base", "async_watches")
+_BY_HAND: Final = ("async_background", "async_store_base", "async_watches")
 
 # The sources, from the root of the repository.
 SOURCES: Final = tuple(

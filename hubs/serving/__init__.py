@@ -18,11 +18,12 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 - ``async_hub``: the hub: its public face, and the connection of its parts
 - ``async_outages``: how the calls of a client wait while a hub does not answer
 - ``async_client``: a client that follows topics from hub to hub
-- ``protocol``: the protocol between hubs and clients over TCP: pure functions
-- ``async_frames``: frames over TCP, for tasks
-- ``frames``: the same for threads, written by hand
-- ``async_server``: a server that makes a hub reachable over TCP
-- ``async_remote``: hubs that clients reach over TCP
+- ``schema``: the messages between hubs and clients, as gRPC knows them
+- ``wire``: what they mean: errors, sizes, options of the connections
+- ``security``: TLS, tokens, and who a client has proved to be
+- ``workers``: the threads of a server's requests
+- ``async_server``: a server that makes a hub reachable over the network
+- ``async_remote``: hubs that clients reach over the network
 """
 
 from ._sync.client import Connect, Delivery, HubConnection, Reader, TopicClient
@@ -45,6 +46,7 @@ from .async_remote import AsyncHubConnections, AsyncRemoteHub, AsyncRemoteSubscr
 from .async_server import AsyncHubServer
 from .file_logs import AsyncFileLogs, FileLogs
 from .messages import Attempt, Message, Published, Redirect, SubscribeMode
+from .security import HubTLS
 from .settings import HubSettings
 
 __all__ = [
@@ -69,6 +71,7 @@ __all__ = [
     "HubConnections",
     "HubServer",
     "HubSettings",
+    "HubTLS",
     "Logs",
     "Message",
     "Published",

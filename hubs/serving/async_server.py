@@ -1,58 +1,80 @@
 # async:
 # `_sync/server.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""A server that makes a hub reachable over TCP; ``protocol.py`` defines the messages.
+"""A gRPC server that makes a hub reachable over the network; ``schema`` has the messages.
 
-Each connection has one task (or thread) that reads, and one for each running request. None of them
-is ever cancelled: when a connection ends, its subscriptions are closed. That ends the calls that
-wait for messages; all other calls end on their own. So both faces behave the same.
+gRPC runs each request in its own task (or thread). A subscriber is connected as long as its request
+lasts: when its client cancels or goes, its connection is closed, and the wait for messages ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import threading
-from typing import Any, Final
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any, Final, NamedTuple
 
-from ...coordination.async_background import AsyncSignal, async_spawn
-from ...coordination.deadlines import Deadline
-from ...ops.errors import InvalidSettingError, MetadataStoreError, QueueFullError
+import grpc
+from grpc import StatusCode, aio
+
+from ...coordination.async_background import AsyncSignal
+from ...coordination.async_key_locks import AsyncKeyLocks
+from ...ops.errors import (
+    AuthenticationError,
+    InvalidSettingError,
+    MetadataStoreError,
+    QueueFullError,
+)
 from ...ops.log import get_logger
-from ..errors import IllegalOperationError, TopicLostError
-from .async_frames import AsyncFrames, AsyncPort, async_listen
+from ..errors import TopicLostError
+from ..names import name_text
 from .async_hub import AsyncTopicHub
 from .async_owned import AsyncSubscription
-from .messages import Message, Redirect
-from .protocol import (
-    Frame,
-    decoded,
-    encoded,
-    error_members,
-    fitting,
-    hub_members,
-    message_members,
-    redirect_members,
+from .messages import Redirect
+from .schema import METHODS, SERVICE, messages
+from .security import (
+    HubTLS,
+    Tokens,
+    address_text,
+    check_loopback,
+    check_who,
+    identity_of,
 )
+from .wire import (
+    SERVER_OPTIONS,
+    attempt_in,
+    fitting,
+    hub_of,
+    messages_of,
+    preferences_in,
+    refusal_of,
+)
+
+# sync:
+# | from .workers import Workers
+# end
 
 __all__ = ["AsyncHubServer"]
 
 log = get_logger("batchkeeper.hubs")
 
-# Seconds that one request may wait for messages. To wait longer, a client asks again.
-_POLL: Final = 5.0
 # Seconds that `stop` gives to running requests.
 _GRACE: Final = 5.0
-# The limit of running requests per connection. Others wait in the connection. Requests for messages
-# do not count, because they mostly wait: each subscription has at most one.
-_MOST_REQUESTS: Final = 64
-_MOST_SUBSCRIPTIONS: Final = 1000
-# The limit of messages per request.
-_MOST_MESSAGES: Final = 1000
+# The limit of requests at a time, those of subscribers included. gRPC refuses more.
+_MOST_REQUESTS: Final = 4_096
+# The limit of subscriptions per connection.
+_MOST_SUBSCRIPTIONS: Final = 1_000
+# The limit of messages per reply.
+_MOST_MESSAGES: Final = 1_000
+# Seconds after which a request that waits for a hub looks whether its client has gone.
+_LOOK: Final = 1.0
 
 
 class AsyncHubServer:
-    """Makes a hub reachable over TCP. Listen, serve, and stop.
+    """Makes a hub reachable by gRPC. Listen, serve, and stop.
 
     Listen first, because the hub's address needs the port::
 
@@ -62,18 +84,32 @@ class AsyncHubServer:
         await hub.start()
         server.serve(hub)
 
-    A connection has at most 64 running requests and 1,000 subscriptions, and a frame at most 16
-    MiB. A client that sends something other than frames is disconnected.
+    Without arguments, it listens on loopback only, and believes each client's name. Beyond
+    loopback, it needs TLS and a proof of who its clients are: certificates, or tokens. A client can
+    then publish and subscribe as itself only, so access rules hold.
+
+    Args:
+        tls: the hub's certificate and key. With ``ca``, each client needs a certificate that it has
+            signed, and is named by its common name.
+        tokens: the name of the client by its token, as a mapping or as a function that returns
+            ``None`` for an unknown token. The function is called for each request.
+
+    Raises:
+        InvalidSettingError: ``tls`` has no certificate.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: HubTLS | None = None, tokens: Tokens | None = None) -> None:
+        self._credentials = None if tls is None else tls.of_server()
+        self._proves = tokens is not None or (tls is not None and tls.ca is not None)
+        self._tokens = tokens
         self._process = os.getpid()
         self._ready = AsyncSignal()  # Set when there is a hub, or never will be.
-        self._lines = _Lines()
+        self._key_locks = AsyncKeyLocks()  # for each subscriber of a topic
         self._lock = threading.Lock()  # guards the following fields
         self._hub: AsyncTopicHub | None = None
-        self._port: AsyncPort | None = None
-        self._clients: set[_Client] = set()
+        self._server: Any = None
+        self._connected: dict[bytes, _Connected] = {}
+        self._peers: Counter[str] = Counter()  # the subscriptions of each connection
         self._stopped = False
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0) -> str:
@@ -85,12 +121,30 @@ class AsyncHubServer:
 
         Raises:
             OSError: listening on the port failed.
-            InvalidSettingError: the server already listens, or was stopped.
+            InvalidSettingError: the server already listens, or was stopped; or the host is not on
+                loopback, and the server has no TLS, or no proof of who its clients are.
         """
-        if self._port is not None or self._stopped:
-            raise InvalidSettingError("a server listens once")
-        self._port = await async_listen(host, port, self._accept)
-        return self._port.address
+        if not (self._credentials and self._proves):
+            remedy = "listen there with tls=, and with its ca or with tokens="
+            await asyncio.to_thread(check_loopback, host, remedy)
+        with self._lock:
+            if self._server is not None or self._stopped:
+                raise InvalidSettingError("a server listens once")
+            server = self._server = self._made()
+        where = address_text(host, port)
+        try:
+            if self._credentials is None:
+                port = server.add_insecure_port(where)
+            else:
+                port = server.add_secure_port(where, self._credentials)
+        except RuntimeError as error:
+            raise OSError(f"{where} cannot be listened on: {error}") from error
+        await server.start()
+        # async:
+        self._guard = _stopped_with_loop(server)
+        await anext(self._guard)
+        # end
+        return address_text(host, port)
 
     def serve(self, hub: AsyncTopicHub) -> None:
         """Answer requests with this hub.
@@ -114,322 +168,256 @@ class AsyncHubServer:
             return
         with self._lock:
             self._stopped = True
-            port, clients = self._port, [*self._clients]
-        if port is not None:
-            await port.close()
+            server, connected = self._server, [*self._connected.values()]
         self._ready.set()
-        for client in clients:
-            await client.end()
-        deadline = Deadline(_GRACE)
-        for client in clients:
-            if not await client.ended.wait(deadline.left()):
-                client.cut()
+        for one in connected:
+            await one.subscription.close()
+        if server is not None:
+            # async:
+            await server.stop(_GRACE)
+            await self._guard.aclose()
+            # sync:
+            # | server.stop(_GRACE).wait()
+            # end
 
-    def _accept(self, frames: AsyncFrames) -> None:
-        client = _Client(frames, self._lines)
-        with self._lock:
-            if not self._stopped:
-                self._clients.add(client)
-        try:
-            async_spawn("connection of a hub", self._serve, client)
-        except RuntimeError:  # No thread is left.
-            log.exception("a connection is cut off")
-            frames.close()
-            self._forget(client)
-
-    async def _serve(self, client: _Client) -> None:
-        try:
-            await self._ready.wait()
-            if self._hub is not None and not self._stopped:
-                await client.serve(self._hub)
-            await client.finish()
-        finally:
-            await client.close()
-            self._forget(client)
-
-    def _forget(self, client: _Client) -> None:
-        with self._lock:
-            self._clients.discard(client)
-
-
-class _Place:
-    """The place of a request in a queue."""
-
-    __slots__ = ("_before", "_left", "line")
-
-    def __init__(self, line: str | None, before: _Place | None) -> None:
-        self.line = line
-        self._before = before
-        self._left = AsyncSignal()
-
-    async def wait(self) -> None:
-        """Wait until the previous request has ended."""
-        if self._before is not None:
-            await self._before._left.wait()
-            self._before = None
-
-    def leave(self) -> None:
-        """Let the next request continue."""
-        self._left.set()
-
-
-class _Lines:
-    """Orders the requests that begin or remove one subscription by their arrival.
-
-    A client without an answer asks again. If its first request ended last, it would replace the
-    connection that the client uses.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the field
-        self._last: dict[str, _Place] = {}
-
-    def enter(self, line: str | None) -> _Place:
-        """Return a place in a queue, or a place without a queue."""
-        if line is None:
-            return _Place(None, None)
-        with self._lock:
-            place = self._last[line] = _Place(line, self._last.get(line))
-        return place
-
-    def leave(self, place: _Place) -> None:
-        """Let the next request continue."""
-        if place.line is not None:
-            with self._lock:
-                if self._last[place.line] is place:
-                    del self._last[place.line]
-        place.leave()
-
-
-class _Delivery:
-    """A subscription of a connection, and the messages that did not fit into the last answer."""
-
-    def __init__(self, subscription: AsyncSubscription) -> None:
-        self._subscription = subscription
-        self._lock = threading.Lock()  # guards the following fields
-        self._rest: list[Message] = []
-        self._taking = False
-
-    async def take(self, most: int, timeout: float) -> list[Message]:
-        with self._lock:
-            if self._taking:
-                raise IllegalOperationError("a request of this subscription waits for messages")
-            self._taking = True
-            rest, self._rest = self._rest, []
-        try:
-            if not rest:
-                rest = await self._subscription.take(min(most, _MOST_MESSAGES), min(timeout, _POLL))
-            count = fitting(rest[:most])
-            with self._lock:
-                self._rest = rest[count:]
-            return rest[:count]
-        finally:
-            with self._lock:
-                self._taking = False
-
-    async def consumed(self, number: int) -> None:
-        await self._subscription.consumed(number)
-
-    async def close(self) -> None:
-        await self._subscription.close()
-
-
-class _Client:
-    """The connection of a client.
-
-    The next connection of a subscriber gets all unconsumed messages again, from its consume mark
-    on. So no message is lost with a connection.
-    """
-
-    def __init__(self, frames: AsyncFrames, lines: _Lines) -> None:
-        self._frames = frames
-        self._lines = lines
-        self._room = asyncio.Semaphore(_MOST_REQUESTS)
-        self._idle = AsyncSignal()  # Set when it ends and no request is running.
-        self.ended = AsyncSignal()
-        self._lock = threading.Lock()  # guards the following fields
-        self._under_way = 0  # requests
-        self._ids: set[int] = set()  # the ids of running requests
-        self._deliveries: dict[int, _Delivery] = {}
-        self._unwanted: set[int] = set()  # Closed before they existed.
-        self._ending = False
-
-    async def serve(self, hub: AsyncTopicHub) -> None:
-        """Answer requests until the connection ends."""
-        try:
-            while True:
-                request = decoded(await self._frames.read())
-                if not _waits(request):
-                    await self._room.acquire()
-                self._begin(request)
-                # In order of arrival, so not in the request's own task or thread.
-                place = self._lines.enter(_line(request))
-                try:
-                    async_spawn("request", self._answer, hub, request, place)
-                except BaseException:  # No thread is left.
-                    self._lines.leave(place)
-                    self._finish(request)
-                    raise
-        except OSError as error:
-            log.debug("the connection of a client has ended", reason=str(error))
-        except RuntimeError:
-            log.exception("a connection is cut off")
-
-    async def end(self) -> None:
-        """Accept no more requests, and end those that wait for messages."""
-        self._frames.end()
-        with self._lock:
-            self._ending = True
-            deliveries, self._deliveries = self._deliveries, {}
-            if not self._under_way:
-                self._idle.set()
-        for delivery in deliveries.values():
-            await delivery.close()
-
-    async def finish(self) -> None:
-        """Accept no more requests, and return when the running ones have ended."""
-        await self.end()
-        await self._idle.wait()
-
-    async def close(self) -> None:
-        """End the connection without waiting: a loop that ends may never start some requests."""
-        await self.end()
-        self._frames.close()
-        self.ended.set()
-
-    def cut(self) -> None:
-        """End the connection at once."""
-        self._frames.cut()
-
-    def _begin(self, request: Frame) -> None:
-        with self._lock:
-            if self._ending:
-                raise ConnectionAbortedError("the server stops")
-            if request.id in self._ids or request.id in self._deliveries:
-                raise ConnectionAbortedError(f"the id {request.id} is in use")
-            self._ids.add(request.id)
-            self._under_way += 1
-
-    def _finish(self, request: Frame) -> None:
-        if not _waits(request):
-            self._room.release()
-        with self._lock:
-            self._under_way -= 1
-            if self._ending and not self._under_way:
-                self._idle.set()
-
-    async def _answer(self, hub: AsyncTopicHub, request: Frame, place: _Place) -> None:
-        try:
-            await self._frames.write(await self._executed(hub, request, place))
-        except OSError as error:
-            log.debug("an answer was not sent", reason=str(error))
-        finally:
-            self._finish(request)
-
-    async def _executed(self, hub: AsyncTopicHub, request: Frame, place: _Place) -> bytes:
-        """Execute a request, and return the frame of its answer."""
-        try:
-            await place.wait()
-            return encoded({"id": request.id, **await self._call(hub, request)})
-        except (MetadataStoreError, OSError) as error:
-            answer = error_members(error)
-        except Exception as error:  # Of a listener, for example.
-            log.exception("a request has failed", call=f"{request.members.get('call')!r:.80}")
-            answer = error_members(error)
-        finally:
-            # Before the answer is sent: the client may reuse the id, or read no answers.
-            self._lines.leave(place)
-            with self._lock:
-                self._ids.discard(request.id)
-                self._unwanted.discard(request.id)
-        return encoded({"id": request.id, **answer})
-
-    async def _call(self, hub: AsyncTopicHub, request: Frame) -> dict[str, Any]:
-        match request.text("call"):
-            case "publish":
-                done = await hub.publish(
-                    request.text("who"),
-                    request.name("topic"),
-                    request.body("body"),
-                    request.flag("redirected"),
-                )
-                if isinstance(done, Redirect):
-                    return redirect_members(done)
-                return {"number": done.number, "hub": hub_members(done.hub)}
-            case "subscribe":
-                return await self._subscribe(hub, request)
-            case "unsubscribe":
-                gone = await hub.unsubscribe(
-                    request.name("who"), request.name("topic"), request.flag("redirected")
-                )
-                return redirect_members(gone) if isinstance(gone, Redirect) else {"removed": gone}
-            case "take":
-                delivery = self._delivery(request)
-                return message_members(
-                    await delivery.take(request.number("most", 1), request.seconds("timeout"))
-                )
-            case "consumed":
-                await self._delivery(request).consumed(request.number("number"))
-            case "close":
-                await self._close(request.number("subscription"))
-            case call:
-                raise IllegalOperationError(f"no call of a hub: {call!r:.80}")
-        return {}
-
-    async def _subscribe(self, hub: AsyncTopicHub, request: Frame) -> dict[str, Any]:
-        self._check_wanted(request.id)
-        made = await hub.subscribe(
-            request.name("who"),
-            request.name("topic"),
-            request.flag("redirected"),
-            request.mode,
-            request.preferences,
-            request.attempt,
+    def _made(self) -> Any:
+        handlers = {name: self._handler(name) for name in METHODS}
+        generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
+        interceptors = [] if self._tokens is None else [_Guard(self._tokens)]
+        # async:
+        return aio.server(
+            handlers=[generic],
+            interceptors=interceptors,
+            options=SERVER_OPTIONS,
+            maximum_concurrent_rpcs=_MOST_REQUESTS,
         )
-        if isinstance(made, Redirect):
-            return redirect_members(made)
+        # sync:
+        # | return grpc.server(
+        # |     Workers(),
+        # |     handlers=[generic],
+        # |     interceptors=interceptors,
+        # |     options=SERVER_OPTIONS,
+        # |     maximum_concurrent_rpcs=_MOST_REQUESTS,
+        # | )
+        # end
+
+    def _handler(self, name: str) -> Any:
+        """Return what runs the requests of a method."""
+        read = messages[f"{name}Request"].FromString
+        write = messages[f"{name}Reply"].SerializeToString
+        if METHODS[name]:
+            return grpc.unary_stream_rpc_method_handler(self._subscribe, read, write)
+        calls: dict[str, Callable[[Any, Any], Awaitable[Any]]] = {
+            "Publish": self._publish,
+            "Consumed": self._consumed,
+            "Close": self._close,
+            "Unsubscribe": self._unsubscribe,
+        }
+        call = calls[name]
+
+        async def answered(request: Any, context: Any) -> Any:
+            try:
+                return await call(request, context)
+            except Exception as error:
+                failure = error
+            return await _refuse(context, failure)
+
+        return grpc.unary_unary_rpc_method_handler(answered, read, write)
+
+    async def _publish(self, request: Any, context: Any) -> Any:
+        who = name_text(request.who)
+        hub = await self._admitted(context, who)
+        done = await hub.publish(who, request.topic, request.body, request.redirected)
+        if isinstance(done, Redirect):
+            return messages["PublishReply"](redirect=hub_of(done.hub))
+        return messages["PublishReply"](number=done.number, hub=hub_of(done.hub))
+
+    async def _subscribe(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        reply = messages["SubscribeReply"]
+        try:
+            made = await self._attached(request, context)
+            if isinstance(made, Redirect):
+                yield reply(redirect=hub_of(made.hub))
+                return
+            key = secrets.token_bytes(16)
+            try:
+                self._connect(key, made, context)
+                yield reply(subscription=key)
+                while True:
+                    found = await made.take(_MOST_MESSAGES)
+                    while found:
+                        count = fitting(found)
+                        yield messages_of(found[:count])
+                        found = found[count:]
+            finally:
+                self._disconnect(key)
+                await made.close()
+        except Exception as error:
+            failure = error
+        await _refuse(context, failure)
+
+    async def _attached(self, request: Any, context: Any) -> AsyncSubscription | Redirect:
+        who = name_text(request.who)
+        hub = await self._admitted(context, who)
+        # Requests that begin or remove one subscription are executed by their arrival. A client
+        # without an answer asks again. If its first request ended last, it would replace the
+        # connection that the client uses.
+        key = _key(request)
+        await self._key_locks.lock(key)
+        try:
+            return await hub.subscribe(
+                who,
+                request.topic,
+                request.redirected,
+                request.mode,
+                preferences_in(request.preferences),
+                attempt_in(request),
+            )
+        finally:
+            self._key_locks.unlock(key)
+
+    async def _unsubscribe(self, request: Any, context: Any) -> Any:
+        who = name_text(request.who)
+        hub = await self._admitted(context, who)
+        key = _key(request)
+        await self._key_locks.lock(key)
+        try:
+            gone = await hub.unsubscribe(who, request.topic, request.redirected)
+        finally:
+            self._key_locks.unlock(key)
+        if isinstance(gone, Redirect):
+            return messages["UnsubscribeReply"](redirect=hub_of(gone.hub))
+        return messages["UnsubscribeReply"](removed=gone)
+
+    async def _consumed(self, request: Any, context: Any) -> Any:
+        await self._found(request, context).consumed(request.number)
+        return messages["ConsumedReply"]()
+
+    async def _close(self, request: Any, context: Any) -> Any:
+        await self._found(request, context).close()
+        self._disconnect(request.subscription)
+        return messages["CloseReply"]()
+
+    async def _admitted(self, context: Any, who: str) -> AsyncTopicHub:
+        """Return the hub for a client, as soon as there is one."""
+        check_who(identity_of(context, self._tokens), who)
+        # async:
+        await self._ready.wait()
+        # sync:
+        # | while context.is_active() and not self._ready.wait(_LOOK):
+        # |     pass
+        # end
         with self._lock:
-            wanted = not self._ending and request.id not in self._unwanted
-            if wanted:
-                self._deliveries[request.id] = _Delivery(made)
-        if not wanted:
-            await made.close()
-            self._check_wanted(request.id)
-        return {"subscription": request.id}
+            hub = None if self._stopped else self._hub
+        if hub is None:
+            raise ConnectionAbortedError("the server has no hub, or stops")
+        return hub
 
-    def _check_wanted(self, number: int) -> None:
+    def _connect(self, key: bytes, made: AsyncSubscription, context: Any) -> None:
+        peer = context.peer()
         with self._lock:
-            if self._ending or number in self._unwanted:
-                raise TopicLostError("the client has gone")
-            if len(self._deliveries) >= _MOST_SUBSCRIPTIONS:
-                raise QueueFullError(
-                    f"a connection has at most {_MOST_SUBSCRIPTIONS} subscriptions: open another"
-                )
+            stopped = self._stopped
+            full = self._peers[peer] >= _MOST_SUBSCRIPTIONS
+            if not (stopped or full):
+                self._connected[key] = _Connected(made, peer, identity_of(context, self._tokens))
+                self._peers[peer] += 1
+        if stopped:
+            raise TopicLostError("the server stops")
+        if full:
+            raise QueueFullError(
+                f"a connection has at most {_MOST_SUBSCRIPTIONS} subscriptions: open another"
+            )
+        # sync:
+        # | if not context.add_callback(made.close):
+        # |     raise TopicLostError("the client has gone")
+        # end
 
-    async def _close(self, number: int) -> None:
+    def _disconnect(self, key: bytes) -> None:
         with self._lock:
-            delivery = self._deliveries.pop(number, None)
-            if delivery is None and number in self._ids:
-                self._unwanted.add(number)
-        if delivery is not None:
-            await delivery.close()
+            one = self._connected.pop(key, None)
+            if one is not None:
+                self._peers[one.peer] -= 1
+                if not self._peers[one.peer]:
+                    del self._peers[one.peer]
 
-    def _delivery(self, request: Frame) -> _Delivery:
+    def _found(self, request: Any, context: Any) -> AsyncSubscription:
         with self._lock:
-            delivery = self._deliveries.get(request.number("subscription"))
-        if delivery is None:
-            raise TopicLostError("this connection has no such subscription")
-        return delivery
+            one = self._connected.get(request.subscription)
+        if one is None or one.identity != identity_of(context, self._tokens):
+            raise TopicLostError("the hub has no such subscription any more")
+        return one.subscription
 
 
-def _waits(request: Frame) -> bool:
-    """Return whether a request waits for messages."""
-    return request.members.get("call") == "take"
+# async:
+async def _stopped_with_loop(server: Any) -> AsyncGenerator[None]:
+    """Stop a server that is still open when its loop ends, for the loop ends its generators.
+
+    gRPC would try it later, in a loop that is closed.
+    """
+    try:
+        yield
+    finally:
+        await server.stop(0)
 
 
-def _line(request: Frame) -> str | None:
-    """Return the queue of a request: the queue of its subscription, if it begins or removes one."""
-    members = request.members
-    if members.get("call") not in ("subscribe", "unsubscribe"):  # No set: it may be a list.
-        return None
-    return repr((members.get("topic"), members.get("who")))
+# end
+class _Connected(NamedTuple):
+    """A subscriber that is connected: by which connection, and who it has proved to be."""
+
+    subscription: AsyncSubscription
+    peer: str
+    identity: str | None
+
+
+# async:
+_Interceptor: Any = aio.ServerInterceptor
+# sync:
+# | _Interceptor: Any = grpc.ServerInterceptor
+# end
+
+
+class _Guard(_Interceptor):
+    """Refuses clients without a token before their requests are read."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+        async def refuse(_: AsyncIterator[Any], context: Any) -> None:
+            await context.abort(StatusCode.UNAUTHENTICATED, "a token that this hub knows is needed")
+
+        self._refusal = grpc.stream_unary_rpc_method_handler(refuse)
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], call: Any
+    ) -> Any:
+        """Return what handles a call."""
+        try:
+            identity_of(_Presented(call.invocation_metadata), self._tokens)
+        except AuthenticationError:
+            return self._refusal
+        return await continuation(call)
+
+
+class _Presented:
+    """A call before it has begun, as far as ``identity_of`` looks at it."""
+
+    def __init__(self, metadata: Any) -> None:
+        self._metadata = metadata
+
+    def invocation_metadata(self) -> Any:
+        """Return the metadata of the call."""
+        return self._metadata
+
+
+async def _refuse(context: Any, error: Exception) -> Any:
+    """End a call with an error; gRPC raises one of its own for that."""
+    if not isinstance(error, MetadataStoreError | OSError):  # Of a listener, for example.
+        log.error("a request has failed", exc_info=error)
+    code, text, trailing = refusal_of(error)
+    context.set_trailing_metadata(trailing)
+    return await context.abort(code, text)
+
+
+def _key(request: Any) -> str:
+    """Return the key of the lock of a subscription."""
+    return repr((request.topic, request.who))

@@ -1,31 +1,45 @@
 # Made from async_remote.py by `python tools/faces.py`: change that file, and run this command.
-"""Hubs that clients reach over TCP; ``protocol.py`` defines the messages."""
+"""Hubs that clients reach by gRPC; ``schema`` has the messages."""
 
 from __future__ import annotations
 
+import json
 import os
 import threading
-from base64 import b64encode
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from typing import Any, Final, Self
 
+import grpc
+from grpc import aio
+
 from ....batching.settings import check_seconds
-from ....coordination.background import Gate, Signal, spawn
+from ....coordination.background import Signal, spawn
 from ....coordination.deadlines import Deadline
-from ....ops.errors import MetadataStoreError
-from ...errors import IllegalOperationError
+from ...errors import IllegalOperationError, TopicLostError
 from ...managers.data import SubscriptionPreferences
-from ...names import name_text
-from ..errors import check_message, of_parent
-from ..frames import Frames, connect
+from ..errors import of_parent
 from ..messages import Attempt, Message, Published, Redirect, SubscribeMode
-from ..protocol import Frame, decoded, encoded, error_in
+from ..schema import METHODS, SERVICE, messages
+from ..security import HubTLS, Token, bearer, check_loopback, place
+from ..wire import (
+    CLIENT_OPTIONS,
+    check_size,
+    failure_in,
+    hub_in,
+    message_of,
+    messages_in,
+    name_bytes,
+    redirect_in,
+)
 
 __all__ = ["HubConnections", "RemoteHub", "RemoteSubscription"]
 
-# The longest time in seconds that one request waits for messages, as on the server.
-_POLL: Final = 5.0
+_REMEDY: Final = "give the client tls="
+# The requests of one connection at a time, apart from those of subscribers. gRPC cancels some of
+# those beyond the server's limit, instead of letting them wait.
+_UNDER_WAY: Final = 64
+# What a subscription reads ahead at most, but for the last reply: messages, and their bytes.
+_AHEAD: Final = 1_000
+_AHEAD_BYTES: Final = 1024 * 1024
 
 
 class HubConnections:
@@ -40,13 +54,19 @@ class HubConnections:
 
     Args:
         timeout: seconds for each request.
+        tls: the TLS files of this client; without them, it connects to hubs on loopback only.
+        token: the token of this client, or a function that returns the current one.
 
     Raises:
         InvalidSettingError: ``timeout`` is not a number of seconds.
     """
 
-    def __init__(self, timeout: float = 10.0) -> None:
+    def __init__(
+        self, timeout: float = 10.0, *, tls: HubTLS | None = None, token: Token | None = None
+    ) -> None:
         self._timeout = check_seconds("timeout", timeout)
+        self._tls = tls
+        self._token = token
         self._closed = False
         self._begin()
 
@@ -68,7 +88,9 @@ class HubConnections:
                 raise ConnectionAbortedError("the connections were closed")
             hub = self._hubs.get(address)
             if hub is None:
-                hub = self._hubs[address] = RemoteHub(address, self._timeout)
+                hub = self._hubs[address] = RemoteHub(
+                    address, self._timeout, tls=self._tls, token=self._token
+                )
         return hub
 
     def close(self) -> None:
@@ -79,7 +101,7 @@ class HubConnections:
             self._closed = True
             hubs, self._hubs = self._hubs, {}
         for hub in hubs.values():
-            hub.close()
+            hub._end()
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +111,7 @@ class HubConnections:
 
 
 class RemoteHub:
-    """A hub over TCP, with the methods of ``TopicHub`` for clients.
+    """A hub over gRPC, with the methods of ``TopicHub`` for clients.
 
     A request without an answer raises ``OSError``; the hub may have executed it. Errors of the hub
     arrive as the same class. All requests share one connection, which is opened by the first
@@ -98,22 +120,29 @@ class RemoteHub:
     Args:
         address: the address, such as ``"hub-1:4080"``.
         timeout: seconds for each request.
+        tls: the TLS files of this client; without them, the hub must be on loopback.
+        token: the token of this client, or a function that returns the current one.
 
     Raises:
         InvalidSettingError: ``timeout`` is not a number of seconds.
     """
 
-    def __init__(self, address: str, timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        timeout: float = 10.0,
+        *,
+        tls: HubTLS | None = None,
+        token: Token | None = None,
+    ) -> None:
         self.address = address
         self._timeout = check_seconds("timeout", timeout)
+        self._tls = tls
+        self._token = token
         self._process = os.getpid()
-        self._gate = Gate()  # Held while connecting.
         self._lock = threading.Lock()  # guards the following fields
-        self._connection: _Connection | None = None
+        self._link: _Link | None = None
         self._closed = False
-        # Guarded by the gate: the number of failed attempts to connect, and the last error.
-        self._failures = 0
-        self._failure = ""
 
     def publish(
         self, publisher: str, topic: str | bytes, message: bytes, redirected: bool = False
@@ -121,18 +150,20 @@ class RemoteHub:
         """See ``TopicHub.publish``.
 
         Raises:
-            ValueTooLargeError: the message does not fit into a frame of 16 MiB.
+            ValueTooLargeError: the message has more than 16 MiB.
         """
-        check_message(message)
-        connection, answer = self._call(
-            "publish",
-            who=publisher,
-            topic=name_text(topic),
+        check_size(message)
+        if not isinstance(publisher, str):
+            raise IllegalOperationError(f"a publisher must be a text, not {publisher!r:.80}")
+        request = message_of(
+            "PublishRequest",
+            who=name_bytes(publisher),
+            topic=name_bytes(topic),
+            body=message,
             redirected=redirected,
-            body=b64encode(message).decode(),
         )
-        with connection.reading():
-            return answer.redirect or answer.published
+        reply = self._linked().call("Publish", request, self._timeout)
+        return redirect_in(reply) or Published(reply.number, hub_in(reply.hub))
 
     def subscribe(
         self,
@@ -144,283 +175,294 @@ class RemoteHub:
         attempt: Attempt | None = None,
     ) -> RemoteSubscription | Redirect:
         """See ``TopicHub.subscribe``."""
-        connection, answer = self._call(
-            "subscribe",
-            who=name_text(subscriber),
-            topic=name_text(topic),
+        request = message_of(
+            "SubscribeRequest",
+            who=name_bytes(subscriber),
+            topic=name_bytes(topic),
             redirected=redirected,
             mode=mode,
-            preferences=None if preferences is None else preferences.members(),
-            attempt=attempt,
         )
-        with connection.reading():
-            if (redirect := answer.redirect) is not None:
-                return redirect
-            number = answer.number("subscription")
-        return RemoteSubscription(connection, number, self._timeout)
+        if preferences is not None:
+            request.preferences = json.dumps(preferences.members()).encode()
+        if attempt is not None:
+            request.attempt.CopyFrom(message_of("Attempt", **attempt._asdict()))
+        link = self._linked()
+        made = RemoteSubscription(link, link.stream("Subscribe", request), self._timeout)
+        return made._attached() or made
 
     def unsubscribe(
         self, subscriber: str | bytes, topic: str | bytes, redirected: bool = False
     ) -> bool | Redirect:
         """See ``TopicHub.unsubscribe``."""
-        connection, answer = self._call(
-            "unsubscribe",
-            who=name_text(subscriber),
-            topic=name_text(topic),
+        request = message_of(
+            "UnsubscribeRequest",
+            who=name_bytes(subscriber),
+            topic=name_bytes(topic),
             redirected=redirected,
         )
-        with connection.reading():
-            return answer.redirect or answer.flag("removed")
+        reply = self._linked().call("Unsubscribe", request, self._timeout)
+        return redirect_in(reply) or reply.removed
 
     def close(self) -> None:
         """End the connection permanently. Running requests raise ``OSError``."""
+        self._end()
+
+    def _end(self) -> None:
         if os.getpid() != self._process:  # It is the parent's, and the lock may be held for ever.
             return
         with self._lock:
             self._closed = True
-            connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.end("was closed")
+            link, self._link = self._link, None
+        if link is not None:
+            link.close()
 
-    def _call(self, call: str, **members: Any) -> tuple[_Connection, Frame]:
-        """Send a request, and return the connection and the answer.
+    def _linked(self) -> _Link:
+        """Return the connection; make it if there is none.
 
         Raises:
-            OSError: there was no answer in time.
-            MetadataStoreError: the hub has refused it.
+            OSError: the address cannot be used.
+            InvalidSettingError: the hub is not on loopback, and there is no TLS.
         """
-        deadline = Deadline(self._timeout)
-        connection = self._connected(deadline)
-        return connection, connection.call(deadline, call, members)
-
-    def _connected(self, deadline: Deadline) -> _Connection:
-        connection = self._present()
-        if connection is not None:
-            return connection
-        failures = self._failures
-        if not self._gate.enter(deadline.left()):
-            raise TimeoutError(f"hub {self.address} was not reached in time")
-        try:
-            connection = self._present()
-            if connection is not None:  # Another call has opened it meanwhile.
-                return connection
-            if self._failures != failures:
-                # Thousands of calls may need a hub that has crashed. All calls that arrive during
-                # an attempt share its result; otherwise, they would try one after the other.
-                raise ConnectionAbortedError(f"{self.address} is not reached: {self._failure}")
-            try:
-                frames = connect(self.address, deadline.left())
-            except OSError as error:
-                self._failures += 1
-                self._failure = str(error)
-                raise
-            made = _Connection(self.address, frames)
-            with self._lock:
-                closed = self._closed
-                if not closed:
-                    self._connection = made
-            if closed:
-                made.end("was closed")
-            made.start()
-            return made
-        finally:
-            self._gate.leave()
-
-    def _present(self) -> _Connection | None:
-        if os.getpid() != self._process:  # The lock and the gate may be held for ever.
+        if os.getpid() != self._process:  # The lock may be held for ever.
             raise of_parent(self.address)
         with self._lock:
-            if self._closed:
-                raise ConnectionAbortedError(f"the connection to {self.address} was closed")
-            if self._connection is not None and self._connection.ended:
-                self._connection = None
-            return self._connection
+            link = self._present()
+        if link is not None:
+            return link
+        host, _ = place(self.address)
+        if self._tls is None:
+            check_loopback(host, _REMEDY)
+        with self._lock:
+            link = self._present()
+            if link is None:  # Otherwise, another call has made it meanwhile.
+                link = self._link = _Link(self.address, self._tls, self._token)
+        return link
+
+    def _present(self) -> _Link | None:
+        if self._closed:
+            raise ConnectionAbortedError(f"the connection to {self.address} was closed")
+        if self._link is not None and self._link.failed:
+            self._link = None
+        return self._link
+
+
+class _Link:
+    """A connection to a hub.
+
+    A failure ends its use: the next one reads the TLS files again, and looks the address up again.
+    What still runs on it goes on.
+    """
+
+    def __init__(self, address: str, tls: HubTLS | None, token: Token | None) -> None:
+        self.address = address
+        self.failed = False  # Any thread sets it.
+        self.heard = 0  # the number of replies; any thread counts, and none is relied on
+        self._room = threading.Semaphore(_UNDER_WAY)
+        self._token = token
+        self._process = os.getpid()
+        made: Any = grpc
+        if tls is None:
+            self._channel = made.insecure_channel(address, CLIENT_OPTIONS)
+        else:
+            self._channel = made.secure_channel(address, tls.of_client(), CLIENT_OPTIONS)
+        self._calls = {
+            name: (self._channel.unary_stream if streams else self._channel.unary_unary)(
+                f"/{SERVICE}/{name}",
+                messages[f"{name}Request"].SerializeToString,
+                messages[f"{name}Reply"].FromString,
+            )
+            for name, streams in METHODS.items()
+        }
+
+    def call(self, name: str, request: Any, timeout: float) -> Any:
+        """Send a request, and return its reply.
+
+        Raises:
+            OSError: there was no reply in time.
+            MetadataStoreError: the hub has refused it.
+        """
+        self.check_process()
+        heard = self.heard
+        try:
+            with self._room:
+                reply = self._calls[name](request, timeout=timeout, metadata=bearer(self._token))
+        except grpc.RpcError as error:
+            failure = self.failure(error)
+            if isinstance(failure, TimeoutError):
+                self.check_alive(heard)
+            raise failure from error
+        except (ValueError, aio.UsageError) as error:  # It was closed meanwhile.
+            raise self.closed() from error
+        self.heard += 1
+        return reply
+
+    def stream(self, name: str, request: Any) -> Any:
+        """Send a request, and return the call, which has the replies.
+
+        Raises:
+            OSError: the connection was closed.
+        """
+        self.check_process()
+        try:
+            return self._calls[name](request, metadata=bearer(self._token))
+        except (ValueError, aio.UsageError) as error:
+            raise self.closed() from error
+
+    def check_alive(self, heard: int) -> None:
+        """End the connection after a request that had no answer, if no other one had any either.
+
+        Args:
+            heard: the number of replies when the request was sent.
+        """
+        if heard == self.heard:
+            self.close()
+
+    def failure(self, error: grpc.RpcError) -> Exception:
+        """Return what a failed call raises, and note what it says about the connection."""
+        failure = failure_in(error, self.address)
+        if isinstance(failure, ConnectionError):
+            self.failed = True
+        elif not isinstance(failure, TimeoutError):
+            self.heard += 1
+        return failure
+
+    def check_process(self) -> None:
+        """Refuse to use the connection of the parent.
+
+        Raises:
+            ConnectionAbortedError: this process was forked after it had been made.
+        """
+        if os.getpid() != self._process:
+            raise of_parent(self.address)
+
+    def close(self) -> None:
+        """End the connection, and all that runs on it."""
+        self.failed = True
+        self._channel.close()
+
+    def closed(self) -> ConnectionResetError:
+        """Return the error of a call on a connection that was closed."""
+        return ConnectionResetError(f"the connection to {self.address} was closed")
 
 
 class RemoteSubscription:
-    """The connection of a subscriber to a hub over TCP.
+    """The connection of a subscriber to a hub over gRPC.
 
-    It ends with its connection, or when one of its requests gets no answer, because the answer may
-    have had messages. All later calls then raise ``OSError``. Subscribe again to get the unconsumed
-    messages again.
+    It ends with an error: when the network fails, or when the hub loses the topic. All later calls
+    raise it, too. Subscribe again to get the unconsumed messages again.
     """
 
-    def __init__(self, connection: _Connection, number: int, timeout: float) -> None:
-        self._connection = connection
-        self._number = number
+    def __init__(self, link: _Link, call: Any, timeout: float) -> None:
+        self._link = link
+        self._call = call
         self._timeout = timeout
-        self._poll = min(_POLL, timeout / 2)  # The answer must arrive in time.
-        self._rest: list[Message] = []  # More than the last call asked for.
-        self._failed = False
+        self._process = os.getpid()
+        self._key = b""
+        self._lock = threading.Lock()  # guards the following fields
+        self._first: Any = None
+        self._messages: list[Message] = []
+        self._bytes = 0  # of these messages
+        self._error: Exception | None = None
+        self._arrived = Signal()  # Set when there are messages or an error.
+        self._room = Signal()  # Set when the next reply may be read.
+        self._over = False  # whether the call has ended
 
     def take(self, most: int = 100, timeout: float | None = None) -> list[Message]:
         """See ``Subscription.take``. After a cancel, the next call has the messages."""
+        if type(most) is not int or most < 1:
+            raise IllegalOperationError(f"most must be an int from 1 on, not {most!r:.80}")
+        self._link.check_process()
         deadline = Deadline(timeout)
-        while not self._rest:
-            left = deadline.within(self._poll)
-            self._rest = self._take(most, left)
-            if deadline.passed:
-                break
-        messages, self._rest = self._rest[:most], self._rest[most:]
-        return messages
+        while True:
+            with self._lock:
+                taken, self._messages = self._messages[:most], self._messages[most:]
+                self._bytes -= sum(len(message.body) for message in taken)
+                if self._has_room():
+                    self._room.set()
+                if not taken and self._error is not None:
+                    raise self._error.with_traceback(None)
+                if self._arrived.is_set():
+                    self._arrived = Signal()
+                arrived = self._arrived
+            if taken or not arrived.wait(deadline.left()):
+                return taken
 
     def consumed(self, number: int) -> None:
         """See ``Subscription.consumed``."""
-        self._call("consumed", number=number)
+        if type(number) is not int or not 0 <= number < 2**64:
+            raise IllegalOperationError(f"no number of a message: {number!r:.80}")
+        request = message_of("ConsumedRequest", subscription=self._key, number=number)
+        self._link.call("Consumed", request, self._timeout)
 
     def close(self) -> None:
         """End the connection of the subscriber. The subscription stays."""
-        if not self._connection.ended:  # Otherwise, the hub has ended it.
-            self._call("close")
-
-    def _take(self, most: int, timeout: float) -> list[Message]:
-        if self._failed:
-            raise ConnectionResetError("an answer with messages was lost: subscribe again")
-        try:
-            answer = self._call("take", most=most, timeout=timeout)
-            with self._connection.reading():
-                return answer.messages
-        except MetadataStoreError:
-            raise
-        except BaseException:
-            self._failed = True
-            raise
-
-    def _call(self, call: str, **members: Any) -> Frame:
-        deadline = Deadline(self._timeout)
-        return self._connection.call(deadline, call, {"subscription": self._number, **members})
-
-
-class _Answer:
-    """The place where the answer to a request arrives."""
-
-    __slots__ = ("arrived", "frame")
-
-    def __init__(self) -> None:
-        self.arrived = Signal()
-        self.frame: Frame | None = None  # None if the connection has ended
-
-
-class _Connection:
-    """A connection to a hub, from its beginning to its end."""
-
-    def __init__(self, address: str, frames: Frames) -> None:
-        self._address = address
-        self._frames = frames
-        self._process = os.getpid()
-        self._lock = threading.Lock()  # guards the following fields
-        self._waiting: dict[int, _Answer] = {}
-        self._last = 0
-        self._heard = 0  # The number of frames received.
-        self._why = ""  # Why it has ended.
-
-    @property
-    def ended(self) -> bool:
-        """Whether the connection has ended, or belongs to the parent of this process."""
-        return bool(self._why) or os.getpid() != self._process
-
-    def start(self) -> None:
-        """Start to read answers."""
-        try:
-            spawn(f"connection to {self._address}", self._read)
-        except BaseException:  # No thread is left.
-            self._frames.close()
-            raise
-
-    def call(self, deadline: Deadline, call: str, members: dict[str, Any]) -> Frame:
-        """Send a request, and return its answer.
-
-        Raises:
-            OSError: there was no answer in time.
-            MetadataStoreError: the hub has refused it.
-        """
-        number, answer, heard = self._begin()
-        try:
-            self._frames.write(encoded({"id": number, "call": call, **members}))
-            if not answer.arrived.wait(deadline.left()):
-                if heard == self._heard:  # No other request was answered either.
-                    self.end("does not answer")
-                raise TimeoutError(f"hub {self._address} has not answered in time")
-        except BaseException:
-            if call == "subscribe":
-                self._abandon(number)
-            raise
-        finally:
-            with self._lock:
-                self._waiting.pop(number, None)
-        if answer.frame is None:
-            raise self._over()
-        with self.reading():
-            error = error_in(answer.frame)
-        if error is not None:
-            raise error
-        return answer.frame
-
-    def end(self, why: str) -> None:
-        """End the connection. Running requests get an error."""
-        with self._lock:
-            self._why = self._why or why
-            waiting, self._waiting = self._waiting, {}
-        self._frames.cut()
-        for answer in waiting.values():
-            answer.arrived.set()
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """End the connection if the body cannot read an answer.
-
-        Raises:
-            ConnectionAbortedError: the answer is invalid.
-        """
-        try:
-            yield
-        except IllegalOperationError as error:
-            why = "gives answers that are none"
-            self.end(why)
-            raise ConnectionAbortedError(f"hub {self._address} {why}: {error}") from error
-
-    def _begin(self) -> tuple[int, _Answer, int]:
-        if os.getpid() != self._process:  # The lock may be held for ever.
-            raise of_parent(self._address)
-        answer = _Answer()
-        with self._lock:
-            if self._why:
-                raise self._over()
-            self._last += 1
-            self._waiting[self._last] = answer
-            return self._last, answer, self._heard
-
-    def _read(self) -> None:
-        why = "was closed by the hub"
-        try:
-            while True:
-                self._arrived(decoded(self._frames.read()))
-        except OSError as error:
-            why = f"has failed: {error}"
-        finally:
-            self.end(why)
-            self._frames.close()
-
-    def _arrived(self, frame: Frame) -> None:
-        with self._lock:
-            self._heard += 1
-            answer = self._waiting.get(frame.id)
-        if answer is not None:  # Otherwise, no call waits for it.
-            answer.frame = frame
-            answer.arrived.set()
-
-    def _abandon(self, number: int) -> None:
-        """Make the hub close a subscription whose answer no call received."""
-        if self.ended:
+        if os.getpid() != self._process:  # It is the parent's, and the lock may be held for ever.
             return
         with self._lock:
-            self._last += 1
-            frame = {"id": self._last, "call": "close", "subscription": number}
-        spawn("close of a subscription", self._send, encoded(frame))
+            over = self._error is not None  # The hub has ended it.
+            self._messages = []
+            self._error = self._error or TopicLostError("the subscription was closed")
+        try:
+            if not over:
+                request = message_of("CloseRequest", subscription=self._key)
+                self._link.call("Close", request, self._timeout)
+        finally:
+            self._call.cancel()
 
-    def _send(self, frame: bytes) -> None:
-        with suppress(OSError):  # Then the hub has closed it.
-            self._frames.write(frame)
+    def _attached(self) -> Redirect | None:
+        """Wait for the first reply; return it if it sends the client to another hub."""
+        heard = self._link.heard
+        self._call.add_done_callback(self._end)
+        spawn(f"subscription at {self._link.address}", self._read)
+        try:
+            if not self._arrived.wait(self._timeout):
+                self._link.check_alive(heard)
+                raise TimeoutError(f"hub {self._link.address} has not answered in time")
+            with self._lock:
+                if self._first is None:
+                    assert self._error is not None
+                    raise self._error
+                self._arrived = Signal()
+            self._key = self._first.subscription
+            redirect = redirect_in(self._first)
+        except BaseException:
+            self._call.cancel()
+            raise
+        self._room.set()
+        return redirect
 
-    def _over(self) -> ConnectionResetError:
-        return ConnectionResetError(f"the connection to {self._address} {self._why}")
+    def _has_room(self) -> bool:
+        return len(self._messages) < _AHEAD and self._bytes < _AHEAD_BYTES
+
+    def _read(self) -> None:
+        """Read the replies, and few ahead: what nobody takes stays at the hub."""
+        error: Exception = self._link.closed()
+        try:
+            for reply in self._call:
+                self._link.heard += 1
+                with self._lock:
+                    if self._first is None:
+                        self._first = reply
+                    elif self._error is None:
+                        found = messages_in(reply)
+                        self._messages += found
+                        self._bytes += sum(len(message.body) for message in found)
+                    if self._room.is_set() and not (self._over or self._has_room()):
+                        self._room = Signal()
+                    room, arrived = self._room, self._arrived
+                arrived.set()
+                room.wait()
+        except grpc.RpcError as failed:
+            error = self._link.failure(failed)
+        finally:
+            with self._lock:
+                self._error = self._error or error
+                arrived = self._arrived
+            arrived.set()
+
+    def _end(self, _: object) -> None:
+        """Let ``_read`` find the end of the call. A thread of gRPC runs it, or the loop."""
+        with self._lock:
+            self._over = True
+            room = self._room
+        room.set()

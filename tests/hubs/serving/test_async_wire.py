@@ -64,7 +64,8 @@ def test_a_server_that_stops_while_it_accepts() -> None:
                 await asyncio.sleep(0)
             await server.stop()
             with suppress(ConnectionResetError):
-                assert await asyncio.to_thread(client.recv, 1) == b""
+                while await asyncio.to_thread(client.recv, 4096):
+                    pass
 
     for turns in range(5):
         asyncio.run(work(turns))
@@ -204,7 +205,5 @@ def test_a_loop_that_ends_before_its_server(tmp_path: Path, pauses: int) -> None
             await asyncio.sleep(0)
         assert not waiting.done()
         await store.close()
-        assert server._port is not None
-        await server._port.close()  # Its socket would be left open, as that of any server.
 
     asyncio.run(work())

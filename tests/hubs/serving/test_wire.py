@@ -1,22 +1,23 @@
-"""Hubs over TCP, on loopback, for threads and for tasks."""
+"""Hubs over gRPC, on loopback, for threads and for tasks."""
 
 from __future__ import annotations
 
-import asyncio
 import os
+import socket
 import threading
-from base64 import b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+import trustme
 
 import batchkeeper as bk
-from batchkeeper import hubs
 from batchkeeper.hubs import (
     AccessDeniedError,
+    HubTLS,
     IllegalOperationError,
     Message,
     NoSubscriptionStateError,
@@ -27,25 +28,17 @@ from batchkeeper.hubs import (
     SubscriptionPreferences,
     TopicLostError,
 )
-from batchkeeper.hubs.serving import async_frames, async_remote, async_server, frames
+from batchkeeper.hubs.serving import async_remote, async_server
 from batchkeeper.hubs.serving._sync import remote as remote_module
 from batchkeeper.hubs.serving._sync import server
 from batchkeeper.hubs.serving._sync.client import passing
+from batchkeeper.hubs.serving.messages import Attempt
+from batchkeeper.hubs.serving.schema import SERVICE, messages
 
 from ...forks import holds_in_a_child
 from ...proxy import Proxy
 from ...waiting import PATIENCE, until
-from .wires import Bare, Face, Tasks, Threads, answering
-
-PUBLISH = {"call": "publish", "who": "p", "topic": "t", "redirected": False, "body": ""}
-SUBSCRIBE = {
-    "call": "subscribe",
-    "who": "s",
-    "topic": "t",
-    "redirected": False,
-    "mode": "create_or_attach",
-}
-TAKE = {"call": "take", "subscription": 1, "most": 100, "timeout": 5.0}
+from .wires import Face, Tasks, Threads
 
 
 @pytest.fixture(params=[Threads, Tasks])
@@ -64,14 +57,20 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], None]:
-    """Change a limit of the servers of both faces."""
+    """Change a limit of the servers and the clients of both faces."""
 
     def change(name: str, value: float) -> None:
-        for module in (server, async_server, frames, async_frames):
+        for module in (server, async_server, remote_module, async_remote):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, value)
 
     return change
+
+
+def until_error(found: Any) -> None:
+    """Take what a subscription has read ahead, and then raise its error."""
+    while True:
+        found.take()
 
 
 def test_all_calls_of_a_client(face: Face) -> None:
@@ -93,7 +92,7 @@ def test_all_calls_of_a_client(face: Face) -> None:
         found.consumed(9)
     again = remote.subscribe(b"\xff", b"\xfe/\n")
     with pytest.raises(SubscriberReplacedError):
-        found.take()
+        until_error(found)
     assert again.take(timeout=1) == [Message(4, b"\x03\xff"), Message(5, b"\x04\xff")]
     again.close()
     with pytest.raises(TopicLostError):
@@ -132,174 +131,163 @@ def test_a_client_of_several_hubs(face: Face, pool: ThreadPoolExecutor) -> None:
     reader.close()
 
 
-def test_a_take_that_waits_blocks_no_other_request(face: Face) -> None:
+def test_a_take_that_waits_blocks_no_other_request(face: Face, pool: ThreadPoolExecutor) -> None:
     """Requests of one connection are answered as soon as they can be."""
     hub, _ = face.hub()
-    with Bare(hub.address) as bare:
-        assert bare.ask(id=1, **SUBSCRIBE) == {"id": 1, "subscription": 1}
-        bare.send({"id": 2, **TAKE}, {"id": 3, **PUBLISH})
-        answers = {answer["id"]: answer for answer in (bare.receive(), bare.receive())}
-        assert answers[3]["number"] == 1
-        assert answers[2]["messages"] == [[1, ""]]
+    remote = face.connections()(hub.address)
+    found = remote.subscribe("s", "t")
+    waiting = pool.submit(found.take)
+    assert remote.publish("p", "t", b"").number == 1
+    assert waiting.result(PATIENCE) == [Message(1, b"")]
 
 
-def test_the_subscriber_of_a_client_that_has_gone(face: Face) -> None:
-    """Its connection to the topic ends, also if a request of it waits for messages."""
-    hub, _ = face.hub()
-    with Bare(hub.address) as bare:
-        bare.ask(id=1, **SUBSCRIBE)
-        bare.send({"id": 2, **TAKE})
-        assert face.subscribers() == 1
-    until(lambda: face.subscribers() == 0)
-
-
-def test_a_client_that_goes_while_it_subscribes(
-    face: Face, caplog: pytest.LogCaptureFixture
+def test_the_subscriber_of_a_client_that_has_gone(
+    face: Face, proxy: Callable[[str], Proxy]
 ) -> None:
+    """Its connection to the topic ends, although the hub waits for messages for it."""
+    hub, _ = face.hub()
+    line = proxy(hub.address)
+    found = face.remote(line.address).subscribe("s", "t")
+    assert face.subscribers() == 1
+    line.cut()
+    until(lambda: face.subscribers() == 0)
+    with pytest.raises(ConnectionError):
+        found.take()
+
+
+def test_a_client_that_goes_while_it_subscribes(face: Face, pool: ThreadPoolExecutor) -> None:
     """Nothing of it stays at the hub."""
     hub, _ = face.hub()
     hub.publish("p", "t", b"1")
     hold = face.hold(hub, "subscribe")
-    with Bare(hub.address) as bare:
-        bare.send({"id": 1, **SUBSCRIBE})
-        assert hold.entered.wait(PATIENCE)
-        caplog.set_level("DEBUG")
-    until(lambda: "the connection of a client has ended" in caplog.text)
+    remote = face.remote(hub.address)
+    late = pool.submit(remote.subscribe, "s", "t")
+    assert hold.entered.wait(PATIENCE)
+    remote.close()
+    assert isinstance(late.exception(PATIENCE), ConnectionError)
     hold.open()
-    until(lambda: face.made and not face.subscribers())
+    # A task is cancelled before it has subscribed, and a thread goes on.
+    until(lambda: hold.gate.is_set() and not face.subscribers())
     assert hold.calls == 1
 
 
-def test_messages_of_a_broken_connection_come_again(face: Face) -> None:
+def test_messages_of_a_broken_connection_come_again(
+    face: Face, proxy: Callable[[str], Proxy]
+) -> None:
     """The next connection of the subscriber gets all that was not consumed."""
     hub, _ = face.hub()
-    with Bare(hub.address) as bare:
-        bare.ask(id=1, **SUBSCRIBE)
-        for number in range(4):
-            hub.publish("p", "t", b"%d" % number)
-        answer = bare.ask(id=2, **TAKE)
-        assert [number for number, _ in answer["messages"]] == [1, 2, 3, 4]
-        bare.ask(id=3, call="consumed", subscription=1, number=2)
-    again = face.connections()(hub.address).subscribe("s", "t", mode="attach")
-    assert [message.number for message in again.take()] == [3, 4]
+    line = proxy(hub.address)
+    remote = face.remote(line.address)
+    found = remote.subscribe("s", "t")
+    for number in range(4):
+        hub.publish("p", "t", b"%d" % number)
+    assert found.take(1)[0].number == 1
+    found.consumed(2)
+    line.cut()
+    with pytest.raises(ConnectionError):
+        until_error(found)
+    again = remote.subscribe("s", "t", mode="attach")
+    taken: list[Message] = []
+    while len(taken) < 2:
+        taken += again.take()
+    assert [message.number for message in taken] == [3, 4]
 
 
-RUBBISH = {
-    "a long frame": b"\xff\xff\xff\xff",
-    "a list": b"\0\0\0\2[]",
-    "no JSON": b"\0\0\0\1{",
-    "no whole length": b"\0\0",
-    "no id": b"\0\0\0\2{}",
-    "a text as id": b'\0\0\0\x0a{"id":"1"}',
-    "a bool as id": b'\0\0\0\x0b{"id":true}',
-    "a negative id": b'\0\0\0\x09{"id":-1}',
-    "a deep object": b"\0\1\0\0" + b"[" * 65536,
-    "a long number": b'\0\0\x27\x15{"id":' + b"1" * 9999 + b"}",
-}
-
-
-@pytest.mark.parametrize("raw", RUBBISH.values(), ids=RUBBISH)
+@pytest.mark.parametrize("raw", [b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\0\0"])
 def test_a_client_that_sends_rubbish_is_cut_off(raw: bytes, face: Face) -> None:
     """Others go on."""
     hub, _ = face.hub()
     remote = face.connections()(hub.address)
     remote.publish("p", "t", b"")
-    with Bare(hub.address) as bare:
-        bare.socket.sendall(raw)
-        if raw == RUBBISH["no whole length"]:
-            bare.socket.shutdown(1)
-        assert bare.ended()
+    host, _, port = hub.address.rpartition(":")
+    with socket.create_connection((host, int(port)), PATIENCE) as bare:
+        bare.sendall(raw)
+        try:
+            while bare.recv(4096):
+                pass
+        except ConnectionResetError:
+            pass
     assert remote.publish("p", "t", b"") == Published(2, hub.info)
 
 
-def test_an_id_that_is_in_use(face: Face) -> None:
-    """The client is cut off: nobody could tell the answers apart."""
-    hub, _ = face.hub()
-    with Bare(hub.address) as bare:
-        bare.ask(id=1, **SUBSCRIBE)
-        bare.send({"id": 1, **PUBLISH})
-        assert bare.ended()
-    until(lambda: face.subscribers() == 0)
+MALFORMED: dict[str, list[dict[str, Any] | bytes]] = {
+    "Publish": [b"\xff", {}, {"who": b"p"}, {"who": b"p", "topic": b"", "body": b"1"}],
+    "Subscribe": [
+        b"\xff",
+        {},
+        {"who": b"s", "topic": b"t"},
+        {"who": b"s", "topic": b"t", "mode": "no mode"},
+        *(
+            {"who": b"s", "topic": b"t", "mode": "attach", "preferences": raw}
+            for raw in (b"[]", b"{", b'{"options": 7}', b"[" * 9999)
+        ),
+    ],
+    "Consumed": [b"\xff", {}, {"subscription": b"1"}],
+    "Close": [b"\xff", {}, {"subscription": b"1"}],
+    "Unsubscribe": [b"\xff", {}, {"who": b"s"}],
+}
 
 
-MALFORMED = [
-    {},
-    {"call": 7},
-    {"call": ["publish"]},
-    {"call": "no such call"},
-    {**PUBLISH, "who": None},
-    {**PUBLISH, "topic": ""},
-    {**PUBLISH, "topic": "\ud800"},
-    {**PUBLISH, "topic": ["t"]},
-    {**PUBLISH, "body": "no base64"},
-    {**PUBLISH, "body": None},
-    {**PUBLISH, "redirected": 0},
-    {**SUBSCRIBE, "mode": "no mode"},
-    {**SUBSCRIBE, "mode": ["attach"]},
-    {**SUBSCRIBE, "who": 7},
-    {**SUBSCRIBE, "preferences": []},
-    {**SUBSCRIBE, "preferences": {"options": 7}},
-    {**SUBSCRIBE, "preferences": {"message_bound": -1}},
-    {**SUBSCRIBE, "attempt": 1},
-    {**SUBSCRIBE, "attempt": ["r", "1"]},
-    {"call": "unsubscribe"},
-    {"call": "unsubscribe", "who": "s", "topic": "t"},
-    {"call": "take"},
-    {**TAKE, "most": 0},
-    {**TAKE, "most": True},
-    {**TAKE, "timeout": -1},
-    {**TAKE, "timeout": False},
-    {**TAKE, "timeout": float("nan")},
-    {**TAKE, "timeout": float("inf")},
-    {**TAKE, "timeout": "1"},
-    {"call": "consumed", "subscription": 1},
-    {"call": "consumed", "subscription": 1, "number": 2**70},
-    {"call": "consumed", "subscription": 1, "number": 1},
-    {"call": "close", "subscription": None},
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("request_", MALFORMED, ids=str)
-def test_a_malformed_request_gets_an_error(request_: dict[str, Any], face: Face) -> None:
+def test_a_malformed_request_gets_an_error(face: Face) -> None:
     """The connection and its subscription go on."""
     hub, _ = face.hub()
-    with Bare(hub.address) as bare:
-        bare.ask(id=1, **SUBSCRIBE)
-        answer = bare.ask(id=2, **request_)
-        assert answer["id"] == 2
-        assert answer["error"] == "IllegalOperationError"
-        assert answer["message"]
-        bare.ask(id=2, **PUBLISH)
-        assert bare.ask(id=2, **TAKE) == {"id": 2, "messages": [[1, ""]]}
+    found = face.connections()(hub.address).subscribe("s", "t")
+    with grpc.insecure_channel(hub.address) as channel:
+        for name, malformed in MALFORMED.items():
+            kind = channel.unary_stream if name == "Subscribe" else channel.unary_unary
+            for one in malformed:
+                raw = one if isinstance(one, bytes) else None
+                if isinstance(one, dict):
+                    raw = messages[f"{name}Request"](**one).SerializeToString()
+                call = kind(f"/{SERVICE}/{name}")
+                with pytest.raises(grpc.RpcError) as caught:
+                    list(call(raw, timeout=PATIENCE))  # What is no stream raises before that.
+                code = caught.value.code()  # type: ignore[attr-defined]
+                if raw != b"\xff":  # gRPC refuses what is no message.
+                    assert code in {
+                        grpc.StatusCode.INVALID_ARGUMENT,
+                        grpc.StatusCode.FAILED_PRECONDITION,
+                    }, (name, one, caught.value)
+        with pytest.raises(grpc.RpcError, match="not found"):
+            channel.unary_unary(f"/{SERVICE}/Other")(b"", timeout=PATIENCE)
+    hub.publish("p", "t", b"")
+    assert found.take() == [Message(1, b"")]
 
 
-def test_two_requests_for_the_messages_of_one_subscription(face: Face) -> None:
-    """The second one is refused, so waiting requests are bounded by subscriptions."""
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda remote: remote.publish(b"p", "t", b""),
+        lambda remote: remote.publish("p", "t", "text"),
+        lambda remote: remote.publish("p", ["t"], b""),
+        lambda remote: remote.publish("p", "\ud800", b""),
+        lambda remote: remote.publish("p", "t", b"", redirected="yes"),
+        lambda remote: remote.subscribe("s", "t", mode=7),
+        lambda remote: remote.subscribe("s", "t", attempt=Attempt("r", -1)),
+        lambda remote: remote.subscribe("s", "t").take(0),
+        lambda remote: remote.subscribe("s", "t").consumed(2**70),
+        lambda remote: remote.subscribe("s", "t").consumed(1),
+    ],
+)
+def test_an_argument_that_is_none(face: Face, call: Callable[[Any], object]) -> None:
+    """It is refused by the client or by the hub."""
     hub, _ = face.hub()
-    with Bare(hub.address) as bare:
-        bare.ask(id=1, **SUBSCRIBE)
-        bare.send({"id": 2, **TAKE}, {"id": 3, **TAKE})
-        answer = bare.receive()
-        assert answer["error"] == "IllegalOperationError"
-        assert answer["id"] in {2, 3}
-        hub.publish("p", "t", b"")
-        assert bare.receive() == {"id": 5 - answer["id"], "messages": [[1, ""]]}
+    with pytest.raises(IllegalOperationError):
+        call(face.connections()(hub.address))
 
 
-def test_requests_under_way_are_bounded(face: Face, limit: Callable[[str, float], None]) -> None:
-    """Those beyond the bound wait in the connection, and are all answered."""
-    limit("_MOST_REQUESTS", 3)
+def test_requests_under_way_are_bounded(
+    face: Face, pool: ThreadPoolExecutor, limit: Callable[[str, float], None]
+) -> None:
+    """Those beyond the bound of a connection wait in the client, and are all answered."""
+    limit("_UNDER_WAY", 3)
     hub, _ = face.hub()
     hold = face.hold(hub, "publish")
-    with Bare(hub.address) as bare, Bare(hub.address) as other:
-        bare.send(*({"id": number, **PUBLISH} for number in range(20)))
-        until(lambda: hold.calls == 3)
-        other.ask(id=1, **SUBSCRIBE)  # There was time for another one.
-        assert hold.calls == 3
-        hold.open()
-        answers = [bare.receive() for _ in range(20)]
-    assert sorted(answer["number"] for answer in answers) == [*range(1, 21)]
+    remote = face.connections()(hub.address)
+    calls = [pool.submit(remote.publish, "p", "t", b"") for _ in range(20)]
+    until(lambda: hold.calls == 3)
+    hold.open()
+    assert sorted(call.result(PATIENCE).number for call in calls) == [*range(1, 21)]
 
 
 def test_subscriptions_of_a_connection_are_bounded(
@@ -318,107 +306,69 @@ def test_subscriptions_of_a_connection_are_bounded(
     remote.subscribe("s3", "t")
 
 
-@pytest.mark.slow
-def test_a_message_that_no_frame_can_hold(face: Face) -> None:
-    """It is refused before it is sent, and the connection goes on. Large ones arrive."""
+def test_large_messages(face: Face) -> None:
+    """One beyond the limit is refused before it is sent. Others arrive in order, and none twice."""
     hub, _ = face.hub()
     remote = face.connections()(hub.address)
     found = remote.subscribe("s", "t")
     with pytest.raises(bk.ValueTooLargeError, match="at most 16777216"):
-        remote.publish("p", "t", bytes(13_000_000))
-    with pytest.raises(IllegalOperationError, match="cannot be sent"):
-        remote.publish(b"p", "t", b"")
-    with pytest.raises(IllegalOperationError, match="must be bytes"):
-        remote.publish("p", "t", "text")
-    body = os.urandom(12_000_000)
-    remote.publish("p", "t", body)
-    assert found.take() == [Message(1, body)]
+        remote.publish("p", "t", bytes(16 * 1024 * 1024 + 1))
+    bodies = [os.urandom(size) for size in (16 * 1024 * 1024, 400_000, 400_000, 400_000, 1)]
+    for body in bodies:
+        remote.publish("p", "t", body)
+    taken: list[Message] = []
+    while len(taken) < len(bodies):
+        taken += found.take()
+    assert [message.body for message in taken] == bodies
 
 
-def test_many_large_messages_come_in_several_answers(face: Face) -> None:
-    """They arrive in order, and none twice."""
-    hub, _ = face.hub()
-    with Bare(hub.address) as bare:
-        bare.ask(id=1, **SUBSCRIBE)
-        for _ in range(5):
-            hub.publish("p", "t", bytes(400_000))
-        answers = [bare.ask(id=2, **TAKE)["messages"] for _ in range(3)]
-        assert [[number for number, _ in answer] for answer in answers] == [[1, 2], [3, 4], [5]]
+def test_a_subscriber_that_takes_nothing(face: Face, limit: Callable[[str, float], None]) -> None:
+    """The client reads a little ahead, and the rest stays at the hub."""
+    limit("_AHEAD", 2)
+    hub, _ = face.hub(window=10_000)
+    remote = face.connections()(hub.address)
+    found = remote.subscribe("s", "t")
+    for _ in range(200):
+        hub.publish("p", "t", bytes(10_000))
+    first = found.take()
+    taken = [*first]
+    while len(taken) < 200:
+        taken += found.take()
+    assert [message.number for message in taken] == [*range(1, 201)]
+    assert len(first) < 200
 
 
-def test_a_client_that_takes_no_answers_is_cut_off(
-    face: Face, limit: Callable[[str, float], None]
+def test_a_late_subscribe_does_not_replace_a_later_one(
+    face: Face, pool: ThreadPoolExecutor
 ) -> None:
-    """It keeps nothing busy for ever."""
-    limit("WRITE_TIMEOUT", 0.2)
-    hub, _ = face.hub()
-    with Bare(hub.address) as bare:
-        bare.ask(id=1, **SUBSCRIBE)
-        hub.publish("p", "t", bytes(12_000_000))
-        bare.send({"id": 2, **TAKE})
-        until(lambda: face.subscribers() == 0)
-        with pytest.raises((EOFError, ConnectionResetError)):
-            bare.receive()
-
-
-def test_answers_that_wait_for_an_answer(face: Face) -> None:
-    """Each of them is sent whole, one after the other."""
-    hub, _ = face.hub()
-    body = b64encode(bytes(3_000_000)).decode()
-    with Bare(hub.address) as bare:
-        bare.send(*({"id": number, **SUBSCRIBE, "who": str(number)} for number in range(5)))
-        assert sorted(bare.receive()["subscription"] for _ in range(5)) == [*range(5)]
-        bare.send({"id": 5, **PUBLISH, "body": body})
-        bare.receive()
-        bare.send(*({"id": 6 + n, **TAKE, "subscription": n} for n in range(5)))
-        answers = [bare.receive() for _ in range(5)]
-        assert sorted(answer["id"] for answer in answers) == [*range(6, 11)]
-        assert all(answer["messages"] == [[1, body]] for answer in answers)
-
-
-def test_a_late_subscribe_does_not_replace_a_later_one(face: Face) -> None:
     """A client that asks again has the subscription, whichever request the hub ends first."""
     hub, _ = face.hub()
     hub.publish("p", "t", b"")
     hold = face.hold(hub, "subscribe")
-    with Bare(hub.address) as first, Bare(hub.address) as second:
-        first.send({"id": 1, **SUBSCRIBE})
-        assert hold.entered.wait(PATIENCE)
-        second.send({"id": 1, **SUBSCRIBE}, {"id": 2, **PUBLISH})
-        second.receive()  # So its other request has arrived.
-        assert hold.calls == 1
-        hold.open()
-        assert second.receive() == {"id": 1, "subscription": 1}
-        second.send({"id": 3, **PUBLISH})
-        answers = {answer["id"]: answer for answer in (second.receive(), second.ask(id=4, **TAKE))}
-        assert [number for number, _ in answers[4]["messages"]][-1] == 3
-        assert first.receive() == {"id": 1, "subscription": 1}
-        assert first.ask(id=2, **TAKE)["error"] == "SubscriberReplacedError"
+    first, second = (face.remote(hub.address) for _ in range(2))
+    late = pool.submit(first.subscribe, "s", "t")
+    assert hold.entered.wait(PATIENCE)
+    wanted = pool.submit(second.subscribe, "s", "t")
+    for _ in range(3):
+        second.publish("p", "t", b"")  # So its other request has arrived.
+    assert hold.calls == 1
+    hold.open()
+    found = wanted.result(PATIENCE)
+    with pytest.raises(SubscriberReplacedError):
+        until_error(late.result(PATIENCE))
+    hub.publish("p", "t", b"")
+    assert found.take() == [Message(5, b"")]
 
 
 def test_a_late_attempt_of_another_connection(face: Face) -> None:
     """A hub that was paused may read the connections of a client in any order."""
     hub, _ = face.hub()
-    with Bare(hub.address) as first, Bare(hub.address) as second:
-        assert second.ask(id=1, **SUBSCRIBE, attempt=["r", 2]) == {"id": 1, "subscription": 1}
-        late = first.ask(id=1, **SUBSCRIBE, attempt=["r", 1])
-        assert late["error"] == "SubscriberReplacedError"
-        hub.publish("p", "t", b"")
-        assert len(second.ask(id=2, **TAKE)["messages"]) == 1
-
-
-def test_a_subscription_that_is_closed_before_it_is_there(face: Face) -> None:
-    """A client that does not wait for the answer leaves nothing behind."""
-    hub, _ = face.hub()
+    first, second = (face.remote(hub.address) for _ in range(2))
+    found = second.subscribe("s", "t", attempt=Attempt("r", 2))
+    with pytest.raises(SubscriberReplacedError):
+        first.subscribe("s", "t", attempt=Attempt("r", 1))
     hub.publish("p", "t", b"")
-    hold = face.hold(hub, "subscribe")
-    with Bare(hub.address) as bare:
-        bare.send({"id": 1, **SUBSCRIBE})
-        assert hold.entered.wait(PATIENCE)
-        assert bare.ask(id=2, call="close", subscription=1) == {"id": 2}
-        hold.open()
-        assert bare.receive()["error"] == "TopicLostError"
-        assert face.subscribers() == 0
+    assert len(found.take()) == 1
 
 
 def test_a_subscribe_without_an_answer_is_closed(face: Face) -> None:
@@ -449,11 +399,7 @@ def test_a_server_that_stops_while_requests_are_under_way(
     hold = face.hold(hub, "publish")
     publishing = pool.submit(remote.publish, "p", "t", b"1")
     assert hold.entered.wait(PATIENCE)
-    (connection,) = face.made
-    taking = face.hold(connection, "take")
-    taking.open()
     waiting = pool.submit(found.take)
-    assert taking.entered.wait(PATIENCE)
     stopping = pool.submit(front.stop)
     with pytest.raises(TopicLostError):
         waiting.result(PATIENCE)
@@ -480,16 +426,15 @@ def test_a_server_stops_although_a_request_does_not_end(
     hold.open()
 
 
-def test_a_server_that_stops_without_a_hub(face: Face) -> None:
+def test_a_server_that_stops_without_a_hub(face: Face, pool: ThreadPoolExecutor) -> None:
     """Requests that wait for a hub end. A server listens once, and serves one hub."""
     made = face.server()
     address = made.listen()
     with pytest.raises(bk.InvalidSettingError, match="listens once"):
         made.listen()
-    with Bare(address) as bare:
-        bare.send({"id": 1, **PUBLISH})
-        made.stop()
-        assert bare.ended()
+    waiting = pool.submit(face.remote(address).publish, "p", "t", b"")
+    made.stop()
+    assert isinstance(waiting.exception(PATIENCE), ConnectionError)
     hub, front = face.hub()
     with pytest.raises(bk.InvalidSettingError, match="serves"):
         front.serve(hub)
@@ -534,47 +479,6 @@ def test_a_hub_that_does_not_answer(face: Face) -> None:
         face.remote(address).publish("p", "t", b"")
 
 
-def test_those_who_wait_for_a_hub_share_its_failure(
-    face: Face, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Thousands may ask a hub that has crashed: one attempt to connect is enough for all of them.
-
-    Those who come later try again.
-    """
-    attempts: list[str] = []
-    looks: list[str] = []
-    held = threading.Event()
-    present = {kind: kind._present for kind in (hubs.RemoteHub, hubs.AsyncRemoteHub)}
-
-    def looking(self: Any) -> Any:
-        looks.append(self.address)
-        return present[type(self)](self)
-
-    def refuse(address: str, _: float | None) -> None:
-        attempts.append(address)
-        assert held.wait(PATIENCE)
-        raise ConnectionRefusedError(address)
-
-    async def refuse_task(address: str, timeout: float | None) -> None:
-        await asyncio.to_thread(refuse, address, timeout)
-
-    for kind in present:
-        monkeypatch.setattr(kind, "_present", looking)
-    monkeypatch.setattr(remote_module, "connect", refuse)
-    monkeypatch.setattr(async_remote, "async_connect", refuse_task)
-    remote = face.remote("127.0.0.1:1")
-    calls = [pool.submit(remote.publish, "p", "t", b"") for _ in range(20)]
-    until(lambda: len(looks) == 21)  # The first one looks again before it connects.
-    held.set()
-    for call in calls:
-        with pytest.raises(OSError, match=r"127\.0\.0\.1:1"):
-            call.result(PATIENCE)
-    assert len(attempts) == 1
-    with pytest.raises(OSError, match=r"127\.0\.0\.1:1"):
-        remote.publish("p", "t", b"")
-    assert len(attempts) == 2
-
-
 @pytest.mark.parametrize("address", ["", "hub-1", "hub-1:", ":4080", "hub-1:0", "a:99999", "a:1b"])
 def test_an_address_that_is_none(face: Face, address: str) -> None:
     """It is an error of the connection, so a client asks another hub."""
@@ -598,82 +502,56 @@ def test_a_half_open_connection(face: Face, proxy: Callable[[str], Proxy]) -> No
     until(lambda: face.subscribers() == 0)
 
 
-def test_a_lost_answer_with_messages(face: Face, proxy: Callable[[str], Proxy]) -> None:
-    """The subscription has ended for its client, and the messages come to the next one."""
+def test_a_server_that_is_not_a_hub(face: Face) -> None:
+    """It is an error of the connection, so a client asks another hub."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    with listening, pytest.raises(ConnectionError):
+        face.remote(f"127.0.0.1:{listening.getsockname()[1]}").publish("p", "t", b"")
+    answering.join()
+    other = grpc.server(ThreadPoolExecutor(1))
+    port = other.add_insecure_port("127.0.0.1:0")
+    other.start()
+    with pytest.raises(ConnectionAbortedError, match="is not a hub"):
+        face.remote(f"127.0.0.1:{port}").publish("p", "t", b"")
+    other.stop(0).wait()
+
+
+def test_one_connection_for_each_address(
+    face: Face, pool: ThreadPoolExecutor, proxy: Callable[[str], Proxy]
+) -> None:
+    """It is made by the first request, serves all, and is made again after a failure."""
     hub, _ = face.hub()
     line = proxy(hub.address)
-    remote = face.remote(line.address, timeout=1.0)
-    found = remote.subscribe("s", "t")
-    line.swallows = True
-    hub.publish("p", "t", b"1")
-    with pytest.raises(TimeoutError, match="not answered"):
-        found.take()
-    line.restore()
-    with pytest.raises(ConnectionResetError):
-        found.take()
-    found.close()
-    assert remote.subscribe("s", "t").take() == [Message(1, b"1")]
+    connections = face.connections()
+    remote = connections(line.address)
+    assert getattr(connections(line.address), "made", remote) is getattr(remote, "made", remote)
+    assert len(line.sent) == 0
+    for calls in [pool.submit(remote.publish, "p", "t", b"") for _ in range(30)]:
+        calls.result(PATIENCE)
+    assert len(line.sent) == 1
+    line.cut()
+    until(lambda: published(remote))
+    assert len(line.sent) == 2
+    connections.close()
+    with pytest.raises(ConnectionAbortedError, match="were closed"):
+        connections(line.address)
 
 
-def test_an_answer_with_messages_that_is_late(face: Face, pool: ThreadPoolExecutor) -> None:
-    """The subscription has ended for its client, although its connection has not."""
-
-    def answer(request: dict[str, Any]) -> bytes:
-        if request["call"] == "take":
-            return b""
-        raw = b'{"id": %d, "subscription": 1, "removed": true}' % request["id"]
-        return len(raw).to_bytes(4) + raw
-
-    with answering(answer) as (address, made):
-        remote = face.remote(address, timeout=0.5)
-        found = remote.subscribe("s", "t")
-        taking = pool.submit(found.take)
-        while not taking.done():
-            assert remote.unsubscribe("x", "t") is True
-        assert isinstance(taking.exception(), TimeoutError)
-        with pytest.raises(ConnectionResetError, match="was lost"):
-            found.take()
-        assert made == [0]
-
-
-def test_one_connection_for_each_address(face: Face, pool: ThreadPoolExecutor) -> None:
-    """It is made by the first request, serves all, and is made again after a failure."""
-
-    def answer(request: dict[str, Any]) -> bytes:
-        if request["who"] == "bad":
-            return b"HTTP/1.1 400 Bad Request\r\n"
-        raw = b'{"id": %d, "number": 1, "hub": ["hub-1:1", 7]}' % request["id"]
-        return len(raw).to_bytes(4) + raw
-
-    with answering(answer) as (address, made):
-        connections = face.connections()
-        remote = connections(address)
-        assert getattr(connections(address), "made", remote) is getattr(remote, "made", remote)
-        assert made == []
-        for calls in [pool.submit(remote.publish, "p", "t", b"") for _ in range(30)]:
-            assert calls.result(PATIENCE).number == 1
-        assert made == [0]
-        with pytest.raises(ConnectionResetError, match="a frame of"):
-            remote.publish("bad", "t", b"")
-        assert remote.publish("p", "t", b"").number == 1
-        assert made == [0, 1]
-        connections.close()
-        with pytest.raises(ConnectionAbortedError, match="were closed"):
-            connections(address)
-
-
-@pytest.mark.parametrize(
-    "members", [b"", b', "number": "1"', b', "number": 1', b', "number": 1, "hub": [1, 2]']
-)
-def test_an_answer_that_is_none(face: Face, members: bytes) -> None:
-    """It is an error of the connection, as from a server that is not a hub."""
-
-    def answer(request: dict[str, Any]) -> bytes:
-        raw = b'{"id": %d%s}' % (request["id"], members)
-        return len(raw).to_bytes(4) + raw
-
-    with answering(answer) as (address, _), pytest.raises(ConnectionAbortedError, match="none"):
-        face.remote(address).publish("p", "t", b"")
+def published(remote: Any) -> bool:
+    """Publish, and say whether the connection has held."""
+    try:
+        remote.publish("p", "t", b"")
+    except ConnectionError:
+        return False
+    return True
 
 
 def test_connections_that_are_closed_while_calls_wait(face: Face, pool: ThreadPoolExecutor) -> None:
@@ -731,17 +609,145 @@ def test_a_server_that_has_forked(tmp_path: Path) -> None:
     with Threads(tmp_path) as face:
         hub, front = face.hub()
         (read, write) = os.pipe()
-        with Bare(hub.address) as bare:
-            bare.ask(id=1, **PUBLISH)
-            ended: list[bool] = []
-            forked = threading.Thread(
-                target=lambda: ended.append(holds_in_a_child(lambda: os.read(read, 1) == b"x"))
-            )
-            forked.start()
-            front.stop()
-            assert bare.ended()
-            os.write(write, b"x")
-            forked.join()
-            assert ended == [True]
+        found = face.remote(hub.address).subscribe("s", "t")
+        ended: list[bool] = []
+        forked = threading.Thread(
+            target=lambda: ended.append(holds_in_a_child(lambda: os.read(read, 1) == b"x"))
+        )
+        forked.start()
+        front.stop()
+        with pytest.raises((TopicLostError, ConnectionError)):
+            found.take()
+        os.write(write, b"x")
+        forked.join()
+        assert ended == [True]
         os.close(read)
         os.close(write)
+
+
+class Files:
+    """Certificates of a hub and of clients, in files."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.authority = trustme.CA()
+        self.ca = directory / "ca.pem"
+        self.authority.cert_pem.write_to_path(self.ca)
+
+    def issue(self, name: str, *hosts: str, by: trustme.CA | None = None) -> HubTLS:
+        """Write a certificate and its key, and return the settings that use them."""
+        made = (by or self.authority).issue_cert(*(hosts or (f"{name}@hubs",)), common_name=name)
+        certificate, key = (self.directory / f"{name}.{kind}" for kind in ("crt", "key"))
+        certificate.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+        made.private_key_pem.write_to_path(key)
+        return HubTLS(certificate=certificate, key=key, ca=self.ca)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    """Certificates."""
+    return Files(tmp_path)
+
+
+def test_a_client_acts_as_the_name_of_its_certificate(face: Face, files: Files) -> None:
+    """Access rules are about who the connection has proved to be, not about who it says it is."""
+    hub, _ = face.hub(face.server(tls=files.issue("hub", "127.0.0.1")))
+    hub.access.set_rule("", Rule(create=("*",), publish=("alice",), subscribe=("bob",)))
+    alice, bob = (face.connections(tls=files.issue(name))(hub.address) for name in ("alice", "bob"))
+    found = bob.subscribe("bob", "t")
+    assert alice.publish("alice", "t", b"1") == Published(1, hub.info)
+    assert found.take() == [Message(1, b"1")]
+    for call in (
+        lambda: bob.publish("bob", "t", b""),
+        lambda: bob.publish("alice", "t", b""),
+        lambda: alice.subscribe("bob", "t"),
+        lambda: alice.unsubscribe("bob", "t"),
+    ):
+        with pytest.raises(AccessDeniedError):
+            call()
+    assert bob.unsubscribe("bob", "t") is True
+    stranger = HubTLS(ca=files.ca)
+    forged = files.issue("mallory", by=trustme.CA())
+    for tls in (stranger, forged, HubTLS()):
+        with pytest.raises(ConnectionError):
+            face.connections(tls=tls)(hub.address).publish("alice", "t", b"")
+    with pytest.raises(ConnectionError):
+        face.connections()(hub.address).publish("alice", "t", b"")
+
+
+def test_a_client_acts_as_the_name_of_its_token(face: Face, files: Files) -> None:
+    """An unknown token is refused at once. A function gives the current token."""
+    tokens = {"secret-a": "alice", "secret-b": "bob"}
+    own = files.issue("hub", "127.0.0.1")
+    secured = face.server(tls=HubTLS(certificate=own.certificate, key=own.key), tokens=tokens.get)
+    hub, _ = face.hub(secured)
+    tls = HubTLS(ca=files.ca)
+    current = ["secret-a"]
+    alice = face.connections(tls=tls, token=lambda: current[0])(hub.address)
+    bob = face.connections(tls=tls, token="secret-b")(hub.address)
+    found = bob.subscribe("bob", "t")
+    assert alice.publish("alice", "t", b"") == Published(1, hub.info)
+    with pytest.raises(AccessDeniedError, match="'alice', and must not act as 'bob'"):
+        alice.publish("bob", "t", b"")
+    mine = alice.subscribe("alice", "t")
+    getattr(mine, "made", mine)._key = getattr(found, "made", found)._key  # It has learnt it.
+    with pytest.raises(TopicLostError):
+        mine.consumed(1)
+    current[0] = "old"
+    with pytest.raises(bk.AuthenticationError, match="token"):
+        alice.publish("alice", "t", b"")
+    with pytest.raises(bk.AuthenticationError):
+        face.connections(tls=tls)(hub.address).subscribe("bob", "t")
+    tokens["old"] = "alice"
+    assert alice.publish("alice", "t", b"") == Published(2, hub.info)
+
+
+def test_renewed_files_are_used(face: Face, files: Files) -> None:
+    """By the hub for the next connection, and by the client for its next one."""
+    hub, _ = face.hub(face.server(tls=files.issue("hub", "127.0.0.1")))
+    remote = face.connections(tls=files.issue("alice"))(hub.address)
+    assert remote.publish("alice", "t", b"").number == 1
+    files.authority = trustme.CA()
+    files.authority.cert_pem.write_to_path(files.ca)
+    files.issue("hub", "127.0.0.1")
+    renewed = face.connections(tls=files.issue("bob"))(hub.address)
+    assert renewed.publish("bob", "t", b"").number == 2
+    files.issue("alice")
+    getattr(remote, "made", remote)._link.failed = True  # Such as by a restart.
+    assert remote.publish("alice", "t", b"").number == 3
+
+
+def test_what_is_open_to_others_needs_tls_and_a_proof(face: Face, files: Files) -> None:
+    """A server beyond loopback is refused without them, and a client beyond it without TLS."""
+    tls = files.issue("hub", "localhost")
+    open_ = HubTLS(certificate=tls.certificate, key=tls.key)
+    for security in ({}, {"tls": open_}, {"tokens": {"t": "alice"}}):
+        for host in ("0.0.0.0", "::", ""):
+            with pytest.raises(bk.InvalidSettingError, match=r"not on loopback: .*tls="):
+                face.server(**security).listen(host)
+    assert face.server(tls=tls).listen("localhost")
+    with pytest.raises(bk.InvalidSettingError, match="give the client tls="):
+        face.remote("192.0.2.1:4080").publish("p", "t", b"")
+    with pytest.raises(bk.InvalidSettingError, match="needs a certificate"):
+        face.server(tls=HubTLS())
+
+
+def test_files_that_cannot_be_used(files: Files, tmp_path: Path) -> None:
+    """The error names the file and the reason, and nobody is asked for a password."""
+    tls, other = files.issue("a"), files.issue("b")
+    key = Path(str(tls.key)).read_text()
+    encrypted = tmp_path / "encrypted.key"
+    encrypted.write_text(
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\n"
+        + "\n".join(key.splitlines()[1:-1])
+        + "\n-----END ENCRYPTED PRIVATE KEY-----\n"
+    )
+    for given, why in (
+        ({"certificate": tls.certificate}, "needs its key"),
+        ({"ca": tmp_path / "none.pem"}, "none.pem"),
+        ({"certificate": tls.certificate, "key": other.key}, "a.crt.*b.key"),
+        ({"certificate": tls.certificate, "key": encrypted}, "encrypted"),
+        ({"ca": tls.key}, "a.key"),
+    ):
+        with pytest.raises(bk.InvalidSettingError, match=why):
+            HubTLS(**given)  # type: ignore[arg-type]

@@ -1,14 +1,12 @@
-"""Hubs, servers and clients of both faces, which tests call alike; and the bare frames."""
+"""Hubs, servers and clients of both faces, which tests call alike."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import json
-import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +17,7 @@ from batchkeeper.hubs import FileLogs, HubSettings
 from ...waiting import PATIENCE
 from .conftest import R
 
-__all__ = ["Bare", "Face", "Hold", "Tasks", "Threads", "answering"]
+__all__ = ["Face", "Hold", "Tasks", "Threads"]
 
 
 class Hold:
@@ -62,15 +60,15 @@ class Threads:
     def __exit__(self, *_: object) -> None:
         self.stack.close()
 
-    def server(self) -> Any:
+    def server(self, **security: Any) -> Any:
         """A server that is stopped at the end."""
-        made = hubs.HubServer()
+        made = hubs.HubServer(**security)
         self.stack.callback(made.stop)
         return made
 
-    def hub(self, **settings: Any) -> tuple[Any, Any]:
+    def hub(self, server: Any = None, **settings: Any) -> tuple[Any, Any]:
         """A hub behind a server, on a store in memory."""
-        server = self.server()
+        server = server or self.server()
         address = server.listen()
         store = self.stack.enter_context(bk.open_store("memory://wire"))
         logs = FileLogs(self.directory, sync=False)
@@ -87,9 +85,9 @@ class Threads:
         self.stack.callback(server.stop)
         return hub, server
 
-    def connections(self, timeout: float = PATIENCE) -> Any:
+    def connections(self, timeout: float = PATIENCE, **security: Any) -> Any:
         """Connections, closed at the end."""
-        return self.stack.enter_context(hubs.HubConnections(timeout))
+        return self.stack.enter_context(hubs.HubConnections(timeout, **security))
 
     def remote(self, address: str, timeout: float = PATIENCE) -> Any:
         """One connection, which is closed at the end."""
@@ -176,13 +174,13 @@ class Tasks(Threads):
         """Return an object as threads call it."""
         return Blocking(self, made) if type(made).__name__.startswith("Async") else made
 
-    def server(self) -> Any:
-        made = self.blocking(hubs.AsyncHubServer)()
+    def server(self, **security: Any) -> Any:
+        made = self.blocking(hubs.AsyncHubServer)(**security)
         self.stack.callback(made.stop)
         return made
 
-    def hub(self, **settings: Any) -> tuple[Any, Any]:
-        server = self.server()
+    def hub(self, server: Any = None, **settings: Any) -> tuple[Any, Any]:
+        server = server or self.server()
         address = server.listen()
         store = self.blocking(bk.open_async_store("memory://wire").__aenter__)()
         self.stack.callback(store.close)
@@ -201,8 +199,9 @@ class Tasks(Threads):
         self.stack.callback(server.stop)
         return hub, server
 
-    def connections(self, timeout: float = PATIENCE) -> Any:
-        return self.stack.enter_context(self.blocking(hubs.AsyncHubConnections)(timeout))
+    def connections(self, timeout: float = PATIENCE, **security: Any) -> Any:
+        made = self.blocking(hubs.AsyncHubConnections)(timeout, **security)
+        return self.stack.enter_context(made)
 
     def remote(self, address: str, timeout: float = PATIENCE) -> Any:
         made = self.blocking(hubs.AsyncRemoteHub)(address, timeout)
@@ -225,86 +224,3 @@ class Tasks(Threads):
 
 
 Face = Threads | Tasks
-
-
-class Bare:
-    """A client that sends whatever a test wants."""
-
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), PATIENCE)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    def send(self, *frames: dict[str, Any]) -> None:
-        """Send frames."""
-        for frame in frames:
-            raw = json.dumps(frame).encode()
-            self.socket.sendall(len(raw).to_bytes(4) + raw)
-
-    def receive(self) -> dict[str, Any]:
-        """Return the next frame."""
-        found: dict[str, Any] = json.loads(self._exactly(int.from_bytes(self._exactly(4))))
-        return found
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """Send a request, and return the next frame."""
-        self.send(request)
-        return self.receive()
-
-    def ended(self) -> bool:
-        """Say whether the other side has ended the connection, without another frame."""
-        try:
-            return self.socket.recv(1) == b""
-        except ConnectionResetError:
-            return True
-
-    def _exactly(self, count: int) -> bytes:
-        found = b""
-        while len(found) < count:
-            piece = self.socket.recv(count - len(found))
-            if not piece:
-                raise EOFError
-            found += piece
-        return found
-
-
-@contextmanager
-def answering(answer: Callable[[dict[str, Any]], bytes]) -> Iterator[tuple[str, list[int]]]:
-    """Be a server that answers each request with some bytes.
-
-    Yields:
-        its address, and a list with one entry for each connection that was made.
-    """
-    made: list[int] = []
-    listening = socket.create_server(("127.0.0.1", 0))
-    address = f"127.0.0.1:{listening.getsockname()[1]}"
-
-    def serve(connection: socket.socket) -> None:
-        bare = Bare.__new__(Bare)
-        bare.socket = connection
-        with connection, suppress(OSError, EOFError):
-            while True:
-                connection.sendall(answer(bare.receive()))
-
-    def accept() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            made.append(len(made))
-            threading.Thread(target=serve, args=(connection,), daemon=True).start()
-
-    accepting = threading.Thread(target=accept)
-    accepting.start()
-    try:
-        yield address, made
-    finally:
-        listening.shutdown(socket.SHUT_RDWR)
-        accepting.join()
-        listening.close()
