@@ -183,7 +183,7 @@ class AsyncHubServer:
     def _made(self) -> Any:
         handlers = {name: self._handler(name) for name in METHODS}
         generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
-        interceptors = [] if self._tokens is None else [_Guard(self._tokens)]
+        interceptors: Any = [] if self._tokens is None else [_Guard(self._tokens)]
         # async:
         return aio.server(
             handlers=[generic],
@@ -193,7 +193,7 @@ class AsyncHubServer:
         )
         # sync:
         # | return grpc.server(
-        # |     Workers(),
+        # |     Workers(),  # type: ignore[arg-type]  # It takes any executor.
         # |     handlers=[generic],
         # |     interceptors=interceptors,
         # |     options=SERVER_OPTIONS,
@@ -376,7 +376,7 @@ _Interceptor: Any = aio.ServerInterceptor
 # end
 
 
-class _Guard(_Interceptor):
+class _Guard(_Interceptor):  # type: ignore[misc]  # The stubs differ in their parameters.
     """Refuses clients without a token before their requests are read."""
 
     def __init__(self, tokens: Tokens) -> None:

@@ -96,7 +96,7 @@ class HubTLS:
         if self.certificate is None:
             raise InvalidSettingError("a hub's TLS needs a certificate and its key")
 
-        def configuration() -> grpc.ServerCertificateConfiguration | None:
+        def configuration() -> Any:
             try:
                 certificate, key, ca = self._contents()
             except OSError:
@@ -179,7 +179,7 @@ def check_loopback(host: str, remedy: str) -> None:
         found = socket.getaddrinfo(host or "::", None, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise bad_address(host) from error
-    if not all(ip_address(where[0].partition("%")[0]).is_loopback for *_, where in found):
+    if not all(ip_address(str(where[0]).partition("%")[0]).is_loopback for *_, where in found):
         raise InvalidSettingError(f"{host!r:.200} is not on loopback: {remedy}")
 
 

@@ -212,9 +212,9 @@ def failure_in(error: grpc.RpcError, address: str) -> Exception:
         error: that of gRPC.
         address: the address of the hub.
     """
-    for key, value in error.trailing_metadata() or ():
-        if key == _METADATA:
-            return _error_in(value)
+    trailing: Any = error.trailing_metadata()
+    if raw := dict(trailing or ()).get(_METADATA):
+        return _error_in(raw)
     code, details = error.code(), error.details()
     match code:
         case StatusCode.DEADLINE_EXCEEDED:

@@ -168,9 +168,9 @@ class HubServer:
     def _made(self) -> Any:
         handlers = {name: self._handler(name) for name in METHODS}
         generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
-        interceptors = [] if self._tokens is None else [_Guard(self._tokens)]
+        interceptors: Any = [] if self._tokens is None else [_Guard(self._tokens)]
         return grpc.server(
-            Workers(),
+            Workers(),  # type: ignore[arg-type]  # It takes any executor.
             handlers=[generic],
             interceptors=interceptors,
             options=SERVER_OPTIONS,
@@ -329,7 +329,7 @@ class _Connected(NamedTuple):
 _Interceptor: Any = grpc.ServerInterceptor
 
 
-class _Guard(_Interceptor):
+class _Guard(_Interceptor):  # type: ignore[misc]  # The stubs differ in their parameters.
     """Refuses clients without a token before their requests are read."""
 
     def __init__(self, tokens: Tokens) -> None:
