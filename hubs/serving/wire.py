@@ -70,7 +70,7 @@ CLIENT_OPTIONS: Final = (
 )
 SERVER_OPTIONS: Final = (
     *_KEEPALIVE,
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.so_reuseport", 0),  # A second hub on one port is refused.
     # What strangers can keep open: half a greeting for 5 s, a connection without requests for 60.
     ("grpc.server_handshake_timeout_ms", 5_000),
