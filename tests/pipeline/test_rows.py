@@ -18,6 +18,9 @@ from batchkeeper.ops import (
     OperationTimeoutError,
     StoreUnavailableError,
 )
+from batchkeeper.ops.results import ScanResult, Stat
+from batchkeeper.pipeline.jobs import copies
+from batchkeeper.pipeline.jobs.spark_session import JobError
 from batchkeeper.pipeline.row_report import Report, RowCounts, RowOutcome, Status
 from batchkeeper.pipeline.rows import Columns, RecentPaths, RowWriter, columns_of
 from batchkeeper.pipeline.sending import Patience, describe, may_pass
@@ -333,6 +336,19 @@ def test_patience_ends(make: Callable[..., Bench]) -> None:
     assert len(bench.pauses) == 3
     down_for_good = False
     assert bench.statuses(put("/b", b"")) == ["ok"]
+
+
+def test_a_range_of_a_copy_is_not_done_with_rows_that_an_outage_failed(
+    make: Callable[..., Bench],
+) -> None:
+    """It ends with an error, so that its task is tried again. A bad row is one of the report."""
+    bench = make(lambda call: Fault(StoreUnavailableError("down")))
+    patience = Patience(times=1)
+    pause = bench.pauses.append
+    writer = RowWriter(bench.store, Columns(0, 1, 2), bench.tally, patience=patience, sleep=pause)
+    row = ScanResult("/a", b"", Stat("/a", 0, 1, None, None, False, False))
+    with pytest.raises(JobError, match=r"'/a': StoreUnavailableError"):
+        copies._write([row], bench.store, writer, None)
 
 
 def test_what_will_not_pass_is_not_tried_again(make: Callable[..., Bench]) -> None:

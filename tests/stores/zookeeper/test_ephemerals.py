@@ -11,6 +11,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from batchkeeper.ops import (
     ABSENT,
+    AuthenticationError,
     BadVersionError,
     Check,
     Delete,
@@ -257,6 +258,24 @@ def test_a_session_that_ends_at_the_last_moment(
 
     assert kinds(answers) == [SessionLostError, Stat]
     assert sorted(other.get_children("/open")) == ["before", "p"]
+
+
+def test_a_write_that_never_happened_keeps_its_error_after_its_session(
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection
+) -> None:
+    """It does not count as lost with the session, in which it would have made nothing."""
+    op = ephemeral(backend, "/e")
+    begin = connection.begin
+
+    def refuse(requests: Requests, *args: Any, **options: Any) -> Any:
+        if requests[0][0] != MULTI:
+            return begin(requests, *args, **options)
+        with connection.lock:
+            connection.sessions = 2
+        return lambda _: [AuthenticationError("not permitted")]
+
+    connection.begin = refuse  # type: ignore[method-assign]
+    assert kinds(write(backend, op)) == [AuthenticationError]
 
 
 def test_slots_belong_to_the_session_that_they_name(

@@ -372,6 +372,16 @@ def test_a_whole_branch_is_deleted_in_one_call(backend: ZooKeeperBackend) -> Non
     assert write(backend, Delete("/r"), Delete("/r/x"), Delete("/r/x/y")) == [None, None, None]
 
 
+def test_a_put_below_a_path_that_the_call_deletes_costs_no_conflict(
+    backend: ZooKeeperBackend,
+) -> None:
+    """Its creation is not sent with the delete, which would fail it."""
+    backend.write([Put("/a", b"")], soon())
+    below = backend.write([Delete("/a"), Put("/a/b", b"")], soon())[1]
+    assert isinstance(below, Stat)
+    assert backend.tally.counts()["conflict"] == 0
+
+
 def test_two_clients_make_the_same_parents_at_once(opened: Connect) -> None:
     """Parents that another client makes first are no obstacle."""
     backends = [opened() for _ in range(4)]
