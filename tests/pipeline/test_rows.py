@@ -342,7 +342,7 @@ def test_a_range_of_a_copy_is_not_done_with_rows_that_an_outage_failed(
     make: Callable[..., Bench],
 ) -> None:
     """It ends with an error, so that its task is tried again. A bad row is one of the report."""
-    bench = make(lambda call: Fault(StoreUnavailableError("down")))
+    bench = make(lambda _: Fault(error=StoreUnavailableError("down")))
     patience = Patience(times=1)
     pause = bench.pauses.append
     writer = RowWriter(bench.store, Columns(0, 1, 2), bench.tally, patience=patience, sleep=pause)
