@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Lock
+from threading import Lock, Thread
 from typing import Final, Literal, Protocol, Self, TypeAlias, assert_never, get_args
 
 from ..ops.errors import (
@@ -20,6 +20,7 @@ from ..ops.errors import (
     NotEmptyError,
     NotFoundError,
     SessionLostError,
+    StoreUnavailableError,
     TransactionRefusedError,
 )
 from ..ops.operations import ABSENT, Kind, Options, Part, PartKind, ReadKind, WriteKind
@@ -49,6 +50,7 @@ __all__ = [
     "refusal",
     "send_by",
     "session_lost",
+    "start_thread",
     "transaction_refused",
 ]
 
@@ -618,3 +620,17 @@ def _describe(actual: int) -> str:
 
 def _expectation(expected: int | None) -> str:
     return "no value (ABSENT)" if expected == ABSENT else f"version {expected}"
+
+
+def start_thread(run: Callable[[], None], name: str) -> Thread:
+    """Start a daemon thread.
+
+    Raises:
+        StoreUnavailableError: the system has no thread left.
+    """
+    thread = Thread(target=run, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise StoreUnavailableError(f"the thread {name!r} cannot be started: {error}") from error
+    return thread

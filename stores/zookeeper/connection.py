@@ -127,7 +127,11 @@ class ZooKeeperConnection:
         self._moment = Moment("lost", 0, NO_GREETING)
         self._listeners: list[Callable[[Moment], None]] = []
         self._client.add_listener(self._on_state)
-        self._client.start_async()
+        try:
+            self._client.start_async()
+        except (OSError, RuntimeError) as error:  # There is no file descriptor or no thread left.
+            self._handler.stop()
+            raise StoreUnavailableError(f"a client of ZooKeeper cannot start: {error}") from error
         with self.lock:
             # Credentials are sent after kazoo reports the connection, so only the first request
             # shows whether they are accepted.
@@ -421,9 +425,11 @@ class ZooKeeperConnection:
                     f"ZooKeeper at {self.addresses} refuses the credentials",
                 )
             elif state == KeeperState.CLOSED and self._end is None:
+                reason = self._handler.failure()
                 self._end = (
                     StoreUnavailableError,
-                    f"the client of ZooKeeper at {self.addresses} has stopped; open a new store",
+                    f"the client of ZooKeeper at {self.addresses} has stopped; open a new store"
+                    + (f": {reason}" if reason else ""),
                 )
             self._moment = moment = Moment(
                 _MOMENTS.get(state, "lost"), self.number, self._handler.greeting

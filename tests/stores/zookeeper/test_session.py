@@ -453,6 +453,28 @@ def test_a_server_that_is_killed(server: ZooKeeperServer) -> None:
     assert events == SHORT_OUTAGE
 
 
+def test_a_server_that_knows_less_than_the_client_has_seen(
+    server: ZooKeeperServer, proxied: Proxy, other: KazooClient
+) -> None:
+    """A restored server closes connections unheard. After its time, the session is given up."""
+    events: list[str] = []
+    seen: list[bk.WatchEvent] = []
+    backend, connection = recorded(f"zookeeper://{proxied.address}", session_timeout=TIMEOUT)
+    with closing(backend):
+        first = begun(backend)
+        backend.session.listen(events.append)
+        backend.watches.watch("/", None, seen.extend, lambda _: None, soon())
+        connection._client.last_zxid = 1 << 62
+        proxied.cut()
+        # The backup may contain the session: the client ends it, and so its ephemeral values.
+        until(lambda: "session_reestablished" in events)
+        assert not slots(other, first)
+        assert backend.session.number == 2
+        assert [event.kind for event in seen] == ["gap"]
+        begun(backend)
+    assert events == [*SHORT_OUTAGE, *LOSS]
+
+
 def test_a_listener_is_told_outside_of_locks(proxied: Proxy) -> None:
     """A listener may ask the session for everything."""
     seen: list[Any] = []
