@@ -19,7 +19,7 @@ from ...ops.operations import (
     check_expected,
     check_value,
 )
-from ...ops.paths import check_parent, check_path
+from ...ops.paths import check_parent, check_path, check_stem
 from ...ops.results import Change, GetResult, Outcome, Range, ScanPage, ScanResult, Stat, StatPage
 from ..bulk import OutcomeStream
 from ..changes import changes_of, check_changes
@@ -99,12 +99,16 @@ class MetadataStore(StoreBase):
                 before. A later put changes only the value, with or without this flag. If the
                 session ends before the put takes effect, it fails with ``SessionLostError``.
             sequential: the store appends ten digits to the path, which grow with each sequential
-                put below the same parent and never repeat. The stat has the real path.
+                put below the same parent and never repeat. The stat has the real path. With a path
+                that ends with ``/``, the digits are the whole name.
             expected_revision: the put fails with ``BadVersionError`` unless the path is at this
                 revision. Unlike a version, a revision never returns after a delete.
             timeout: seconds until the deadline; ``operation_timeout`` by default.
         """
-        check_path(path)
+        if sequential is True:
+            check_stem(path)
+        else:
+            check_path(path)
         if type(value) is not bytes:
             value = check_value(value)
         if expected_version is not None:
