@@ -16,7 +16,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, Literal, NamedTuple
 
@@ -180,6 +181,16 @@ class ZooKeeperConnection:
     def receive_events(self, receiver: Callable[[list[bytes]], None]) -> None:
         """Give the packets with events of watches to a function, as :class:`Handler` says."""
         self._handler.on_events = receiver
+
+    @contextmanager
+    def own_events(self) -> Iterator[list[bytes]]:
+        """Collect the packets with events of this package's own nodes for a block."""
+        packets: list[bytes] = []
+        self._handler.on_own_event = packets.append
+        try:
+            yield packets
+        finally:
+            self._handler.on_own_event = None
 
     def receive_touches(self, receiver: Callable[[Trip], None]) -> None:
         """Report requests that were answered to a function, as :class:`Handler` says."""

@@ -167,6 +167,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.lookup_failures: list[str] = []
         self.greeting = NO_GREETING
         self.on_events: Callable[[list[bytes]], None] | None = None
+        #: Receives the packets with events of nodes that this package keeps for itself.
+        self.on_own_event: Callable[[bytes], None] | None = None
         self.on_touch: Callable[[float, float], None] | None = None
         self._patience = patience
         self._attempts = 0  # since the last session
@@ -427,6 +429,8 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
                     # more of these events than of others.
                     if _OWN_PART not in packet or not any(p in packet for p in _OWN_PARTS):
                         events.append(packet)
+                    elif self.handler.on_own_event is not None:
+                        self.handler.on_own_event(packet)
                     continue
                 # An answer must not overtake the events before it.
                 self._pass_on(events)
