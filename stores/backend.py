@@ -291,7 +291,8 @@ class Scans(Protocol):
 
     The values under ``prefix`` are its own and those of all paths below it; ``/`` stands for the
     whole store. Keys that the client or the server keeps for itself are left out. So are keys that
-    are not valid paths: a page lists those in its part of the store as ``foreign``. Ranges that
+    are not valid paths, and paths that the login may not read, with all below them, where the store
+    refuses only these: a page lists those in its part of the store as ``foreign``. Ranges that
     together cover everything list each key once.
     """
 

@@ -242,8 +242,9 @@ class MetadataStore(StoreBase):
         snapshot. The scan is not ordered against writes under way: call ``flush()`` first if that
         matters.
 
-        Keys of other clients that are not valid paths (``/a/``, ``/a//b``) are left out. The
-        iterator's ``foreign`` counts the keys left out so far and names the first ten. If the
+        Keys of other clients that are not valid paths (``/a/``, ``/a//b``) are left out, and on
+        ZooKeeper nodes that the login may not read, with all below them. The iterator's ``foreign``
+        counts the keys left out so far and names the first ten. If the
         store's URL has no prefix, a scan of ``/`` also counts keys without a leading slash.
 
         Args:
@@ -316,8 +317,8 @@ class MetadataStore(StoreBase):
         still reads them from the disk.
 
         ``foreign`` of a page lists the keys that are left out of its part of the store because they
-        are not valid paths. A page may have such keys and no results. The ranges of :meth:`split`
-        list each key once.
+        are not valid paths, or may not be read. A page may have such keys and no results. The
+        ranges of :meth:`split` list each key once.
         """
         asked = check_scan(prefix, start, end, revision)
         scanner, seconds = self._engine.facets.scans(revision), self._seconds(timeout)
