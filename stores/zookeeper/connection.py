@@ -490,11 +490,17 @@ class ZooKeeperConnection:
             call.end(None, ConnectionLoss())
         connected = self._client.client_state == KeeperState.CONNECTED
         stopper = threading.Thread(target=self._stop, name="zookeeper-close", daemon=True)
-        stopper.start()
-        stopper.join(_CLOSE_GRACE if connected else 0)
-        if stopper.is_alive():
-            self._handler.abort()
-            stopper.join(_STOP_GRACE)
+        try:
+            stopper.start()
+        except RuntimeError:  # No thread is left.
+            if not connected:
+                self._handler.abort()
+            self._stop()
+        else:
+            stopper.join(_CLOSE_GRACE if connected else 0)
+            if stopper.is_alive():
+                self._handler.abort()
+                stopper.join(_STOP_GRACE)
         with self.lock:
             still_open = list(self._open)
         for call in still_open:

@@ -91,7 +91,9 @@ def check_writes(connection: ZooKeeperConnection, chroot: str, acl: bytes, deadl
     upper = f"{chroot}{SKIPPED}-{os.urandom(8).hex()}".encode()
     lower = upper + b"/below"
     reads = [(GET_DATA, upper)]
-    created = [_create(upper, acl), _create(lower, ephemeral(acl)), END]
+    # The first two steps refuse all if the client may create nodes here, but not delete them.
+    created = [_create(upper, acl), _delete(upper)]
+    created += [_create(upper, acl), _create(lower, ephemeral(acl)), END]
     deleted = [_delete(lower), _delete(upper), END]
     before = connection.number
     with connection.own_events() as packets:
