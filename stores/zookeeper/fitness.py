@@ -14,30 +14,10 @@ from functools import partial
 from typing import Final
 
 from ...ops.errors import MetadataStoreError, UnsupportedError
+from . import jute
 from .answers import Reply, is_unreadable, parse_reply
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, UNIMPLEMENTED, refused
-from .jute import (
-    ADD_WATCH,
-    CREATE,
-    DELETE,
-    END,
-    GET_DATA,
-    MULTI,
-    MULTI_READ,
-    NO_DATA,
-    REMOVE_WATCHES,
-    ZNode,
-    add_watch,
-    ephemeral,
-    header_and_length,
-    multi_read,
-    parse_multi_read,
-    parse_single,
-    remove_watch,
-    single_read,
-    version_field,
-)
 from .kazoo_client import EVENT_PATH
 from .nodes import NULL, SKIPPED
 
@@ -57,23 +37,25 @@ def check_reads(connection: ZooKeeperConnection, deadline: float) -> None:
         UnsupportedError: the server does not do what this package needs.
         MetadataStoreError: it gave no answer.
     """
-    reads = [(GET_DATA, _KEEPER), (GET_DATA, _MISSING)]
+    reads = [(jute.GET_DATA, _KEEPER), (jute.GET_DATA, _MISSING)]
     reply: Reply = CONNECTION_LOSS
     while reply == CONNECTION_LOSS:
-        (reply,) = connection.exchange([(MULTI_READ, multi_read(reads))], deadline, repeat=True)
+        (reply,) = connection.exchange(
+            [(jute.MULTI_READ, jute.multi_read(reads))], deadline, repeat=True
+        )
     if reply == UNIMPLEMENTED:
         raise UnsupportedError(
             f"ZooKeeper 3.6 or newer is needed: the server at {connection.addresses} lacks "
             "multi-reads"
         )
-    answer = parse_reply(reply, partial(parse_multi_read, reads, []))
+    answer = parse_reply(reply, partial(jute.parse_multi_read, reads, []))
     if isinstance(answer, MetadataStoreError):
         if is_unreadable(answer):
             raise _unfit(connection, "it answers multi-reads in a form of its own") from answer
         raise answer
     if isinstance(answer, int):
         raise refused(answer, "/")
-    if isinstance(answer[0], ZNode):
+    if isinstance(answer[0], jute.ZNode):
         raise _unfit(connection, "it is ClickHouse Keeper, which reads null data as empty data")
 
 
@@ -90,21 +72,21 @@ def check_writes(connection: ZooKeeperConnection, chroot: str, acl: bytes, deadl
     # All clients of this package ignore such nodes.
     upper = f"{chroot}{SKIPPED}-{os.urandom(8).hex()}".encode()
     lower = upper + b"/below"
-    reads = [(GET_DATA, upper)]
+    reads = [(jute.GET_DATA, upper)]
     # The first two steps refuse all if the client may create nodes here, but not delete them.
     created = [_create(upper, acl), _delete(upper)]
-    created += [_create(upper, acl), _create(lower, ephemeral(acl)), END]
-    deleted = [_delete(lower), _delete(upper), END]
+    created += [_create(upper, acl), _create(lower, jute.ephemeral(acl)), jute.END]
+    deleted = [_delete(lower), _delete(upper), jute.END]
     before = connection.number
     with connection.own_events() as packets:
         replies = connection.exchange(
             [
-                (ADD_WATCH, add_watch(upper)),
-                (MULTI, b"".join(created)),
-                (GET_DATA, single_read(upper)),
-                (MULTI_READ, multi_read(reads)),
-                (MULTI, b"".join(deleted)),
-                (REMOVE_WATCHES, remove_watch(upper)),
+                (jute.ADD_WATCH, jute.add_watch(upper)),
+                (jute.MULTI, b"".join(created)),
+                (jute.GET_DATA, jute.single_read(upper)),
+                (jute.MULTI_READ, jute.multi_read(reads)),
+                (jute.MULTI, b"".join(deleted)),
+                (jute.REMOVE_WATCHES, jute.remove_watch(upper)),
             ],
             deadline,
             repeat=True,
@@ -112,26 +94,26 @@ def check_writes(connection: ZooKeeperConnection, chroot: str, acl: bytes, deadl
     for reply in replies:
         if isinstance(reply, MetadataStoreError):
             raise reply
-    single = parse_reply(replies[2], partial(parse_single, GET_DATA))
-    several = parse_reply(replies[3], partial(parse_multi_read, reads, []))
+    single = parse_reply(replies[2], partial(jute.parse_single, jute.GET_DATA))
+    several = parse_reply(replies[3], partial(jute.parse_multi_read, reads, []))
     for found in (single, *(several if isinstance(several, list) else [several])):
         if isinstance(found, MetadataStoreError):
             raise found
-        if isinstance(found, ZNode) and found.size != NULL:
+        if isinstance(found, jute.ZNode) and found.size != NULL:
             raise _unfit(connection, "it reads null data as empty data")
     changed = {packet[EVENT_PATH:] for packet in packets}
     # The watch ends with a connection.
     steady = before == connection.number and isinstance(replies[0], tuple)
-    if isinstance(single, ZNode) and steady and lower not in changed:
+    if isinstance(single, jute.ZNode) and steady and lower not in changed:
         raise _unfit(connection, "its recursive watches do not report which path has changed")
 
 
 def _create(path: bytes, acl: bytes) -> bytes:
-    return header_and_length(CREATE, len(path)) + path + NO_DATA + acl
+    return jute.header_and_length(jute.CREATE, len(path)) + path + jute.NO_DATA + acl
 
 
 def _delete(path: bytes) -> bytes:
-    return header_and_length(DELETE, len(path)) + path + version_field(-1)
+    return jute.header_and_length(jute.DELETE, len(path)) + path + jute.version_field(-1)
 
 
 def _unfit(connection: ZooKeeperConnection, reason: str) -> UnsupportedError:
