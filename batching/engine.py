@@ -37,7 +37,7 @@ from threading import Lock, Thread, current_thread
 from typing import Final, Protocol, TypeVar
 
 from ..ops.capabilities import Capability
-from ..ops.errors import MetadataStoreError, StoreClosedError
+from ..ops.errors import MetadataStoreError, StoreClosedError, StoreUnavailableError
 from ..ops.log import get_logger
 from ..stores.backend import Answer, Backend
 from . import lifetime
@@ -117,8 +117,12 @@ class Engine:
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
         # Each lane starts with a sender: later, the system may have no thread left.
         lanes = [lane for lane in queues.all_lanes if lane.window]
-        for thread in [self._timekeeper, *map(self._add_sender, lanes)]:
-            thread.start()
+        try:
+            for thread in [self._timekeeper, *map(self._add_sender, lanes)]:
+                thread.start()
+        except RuntimeError as error:
+            self._stop()
+            raise StoreUnavailableError(f"a thread of {name} cannot start: {error}") from error
         lifetime.opened(self)
         log.info("store opened", store=name, in_flight=self.writes.window, enabled=config.enabled)
 

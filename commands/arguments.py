@@ -124,8 +124,8 @@ def add_foreign(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--allow-foreign-keys",
         action="store_true",
-        help="exit with 0 even if keys are left out because they are not valid paths; they are "
-        "counted in any case",
+        help="exit with 0 even if keys are left out because they are not valid paths or may not be "
+        "read; they are counted in any case",
     )
 
 

@@ -61,7 +61,7 @@ def worst(codes: Iterable[int]) -> int:
 
 
 def tell_foreign(foreign: ForeignKeys, what: str, *, allowed: bool) -> int:
-    """Report keys that are not valid paths, and return the exit code that they cause.
+    """Report foreign keys, and return the exit code that they cause.
 
     Args:
         foreign: the keys.
@@ -73,6 +73,7 @@ def tell_foreign(foreign: ForeignKeys, what: str, *, allowed: bool) -> int:
     names = ", ".join(foreign.names())
     more = ", ..." if foreign.count > len(foreign.first) else ""
     keys = "key that is not a valid path" if foreign.count == 1 else "keys that are not valid paths"
+    keys += ", or may not be read" * foreign.unreadable
     tell(f"{what} {foreign.count:,} {keys}: {names}{more}")
     return OK if allowed else REFUSED
 

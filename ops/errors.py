@@ -267,7 +267,9 @@ class TransactionRefusedError(MetadataStoreError):
     """An operation of a transaction does not hold, so nothing of the transaction was applied.
 
     ``index`` is the place of the first such operation among those of the transaction, and ``error``
-    is the error with which it would have ended alone.
+    is the error with which it would have ended alone. On ZooKeeper, paths whose values exceed
+    16 KiB are looked at one after the other. If they change meanwhile, the operation did not hold
+    at its own moment, and an earlier one may not hold either.
     """
 
     def __init__(

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -67,9 +69,14 @@ class Logger:
             # or memory, which may be what the event reports, and at the end of the interpreter.
             rendered = " ".join(f"{key}={value!r}" for key, value in fields.items())
             extra = _extra({"event": event, **fields})
-            getattr(self._standard, method)("event=%r %s", event, rendered, extra=extra)
+            write = partial(
+                getattr(self._standard, method), "event=%r %s", event, rendered, extra=extra
+            )
         else:
-            getattr(bound, method)(event, **fields)
+            write = partial(getattr(bound, method), event, **fields)
+        # Nor may an application's filter or handler end the threads of this package.
+        with suppress(Exception):
+            write()
 
     def _bind(self) -> BoundLogger:
         import structlog

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from .acceleration import accelerated, bind
 from .errors import InvalidSettingError
-from .paths import check_parent, check_path
+from .paths import check_parent, check_path, check_stem
 
 __all__ = [
     "ABSENT",
@@ -399,7 +399,10 @@ class Put(_Write):
         expected_revision: int | None = None,
         options: PutOptions | None = None,
     ) -> None:
-        check_path(path)
+        if sequential is True or getattr(options, "sequential", False):
+            check_stem(path)
+        else:
+            check_path(path)
         if expected_version is not None:
             check_expected(expected_version, ABSENT)
         if ephemeral is not False or sequential is not False or expected_revision is not None:

@@ -17,6 +17,7 @@ __all__ = [
     "all_reachable",
     "check_parent",
     "check_path",
+    "check_stem",
     "children_of",
     "hidden",
     "own",
@@ -66,6 +67,20 @@ def check_path(path: str) -> str:
     if isinstance(path, str) and _match(path):
         return path
     raise InvalidPathError(_reason(path), path=path if isinstance(path, str) else None)
+
+
+def check_stem(path: str) -> str:
+    """Return ``path`` if a sequential put may append a number to it.
+
+    It may also end with ``/``: the number is then the whole name.
+
+    Raises:
+        InvalidPathError: the path breaks the rule. The message says how.
+    """
+    if isinstance(path, str) and path.endswith("/"):
+        check_path(path + "0")
+        return path
+    return check_path(path)
 
 
 def check_parent(path: str) -> str:

@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 from .errors import MetadataStoreError
 from .operations import Operation
+from .paths import reachable
 
 __all__ = [
     "Change",
@@ -105,7 +106,8 @@ class ForeignKeys:
     """A growing count of the keys that were left out because they are not valid paths.
 
     Another client wrote them: ``/a/``, ``/a//b``, a key without a leading slash. The client's own
-    keys are not counted.
+    keys are not counted. On ZooKeeper, these are also the nodes that the login may not read; each
+    counts once, with all below it.
 
     Attributes:
         count: the number of keys.
@@ -124,6 +126,11 @@ class ForeignKeys:
         """Add the keys of another part of the store."""
         self.count += other.count
         self.first += other.first[: _NAMED - len(self.first)]
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether a valid path is among the first ones, which the login may not read."""
+        return any(reachable(key.decode(errors="surrogateescape")) for key in self.first)
 
     def names(self) -> list[str]:
         """Return the first keys as text; bytes that cannot be printed are escaped."""
@@ -215,7 +222,8 @@ class ScanPage(_Columns[ScanResult]):
         modified: times of the last changes; ``None`` if the store records no times.
         owned: whether the session of each path is this store's; ``None`` if none is.
         foreign: the keys in this part of the store that are left out because they are not valid
-            paths: raw bytes in order, without the store's prefix. Most pages have none.
+            paths, or may not be read (see :class:`ForeignKeys`): raw bytes in order, without the
+            store's prefix. Most pages have none.
     """
 
     __slots__ = ("values",)

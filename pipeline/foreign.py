@@ -30,6 +30,7 @@ def warn_of_foreign(foreign: ForeignKeys, what: str) -> None:
         what: what happened to them, for the message.
     """
     if foreign.count:
+        keys = "keys that may not be read or" if foreign.unreadable else "keys that"
         _log.warning(
-            f"keys that are not valid paths: {what}", count=foreign.count, first=foreign.names()
+            f"{keys} are not valid paths: {what}", count=foreign.count, first=foreign.names()
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Lock
+from threading import Lock, Thread
 from typing import Final, Literal, Protocol, Self, TypeAlias, assert_never, get_args
 
 from ..ops.errors import (
@@ -20,6 +20,7 @@ from ..ops.errors import (
     NotEmptyError,
     NotFoundError,
     SessionLostError,
+    StoreUnavailableError,
     TransactionRefusedError,
 )
 from ..ops.operations import ABSENT, Kind, Options, Part, PartKind, ReadKind, WriteKind
@@ -49,6 +50,7 @@ __all__ = [
     "refusal",
     "send_by",
     "session_lost",
+    "start_thread",
     "transaction_refused",
 ]
 
@@ -289,7 +291,8 @@ class Scans(Protocol):
 
     The values under ``prefix`` are its own and those of all paths below it; ``/`` stands for the
     whole store. Keys that the client or the server keeps for itself are left out. So are keys that
-    are not valid paths: a page lists those in its part of the store as ``foreign``. Ranges that
+    are not valid paths, and paths that the login may not read, with all below them, where the store
+    refuses only these: a page lists those in its part of the store as ``foreign``. Ranges that
     together cover everything list each key once.
     """
 
@@ -618,3 +621,17 @@ def _describe(actual: int) -> str:
 
 def _expectation(expected: int | None) -> str:
     return "no value (ABSENT)" if expected == ABSENT else f"version {expected}"
+
+
+def start_thread(run: Callable[[], None], name: str) -> Thread:
+    """Start a daemon thread.
+
+    Raises:
+        StoreUnavailableError: the system has no thread left.
+    """
+    thread = Thread(target=run, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise StoreUnavailableError(f"the thread {name!r} cannot be started: {error}") from error
+    return thread

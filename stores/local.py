@@ -6,6 +6,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Final, TypeAlias
 
@@ -14,7 +15,7 @@ from ..ops.log import get_logger
 from ..ops.paths import parent
 from ..ops.results import WatchEvent
 from ..ops.sessions import SessionEvent, SessionState
-from .backend import WatchHandle
+from .backend import WatchHandle, start_thread
 
 __all__ = ["Concerned", "LocalSession", "LocalWatches"]
 
@@ -118,12 +119,11 @@ class LocalWatches:
         """Report the commits published from now on."""
         watch = _LocalWatch(self, prefix, deliver, fail)
         with self._lock:
-            self._watches.setdefault(prefix, []).append(watch)
             if self._commits is None:
-                self._commits = SimpleQueue()
-                threading.Thread(
-                    target=_deliver, args=(self._commits,), name="batchkeeper-watches", daemon=True
-                ).start()
+                commits: SimpleQueue[Concerned | None] = SimpleQueue()
+                start_thread(partial(_deliver, commits), "batchkeeper-watches")
+                self._commits = commits
+            self._watches.setdefault(prefix, []).append(watch)
         return watch
 
     def publish(self, events: Sequence[WatchEvent]) -> None:

@@ -13,7 +13,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from ..ops.errors import InvalidSettingError, UnsupportedError
+from ..ops.errors import (
+    InvalidSettingError,
+    MetadataStoreError,
+    StoreUnavailableError,
+    UnsupportedError,
+)
 from .backend import Backend
 from .kinds import BUILT_IN, Connect, StoreKind
 from .urls import ConnectOptions, StoreURL
@@ -113,7 +118,13 @@ def connect(text: str, options: ConnectOptions) -> Backend:
         AuthenticationError: the store refuses the credentials.
     """
     url = parse_url(text)
-    return store_kind(url).load()(url, options)
+    try:
+        return store_kind(url).load()(url, options)
+    except OSError as error:
+        if isinstance(error, MetadataStoreError):  # A timeout is both.
+            raise
+        shown = _without_secrets(text)
+        raise StoreUnavailableError(f"{shown} cannot be opened: {error}") from error
 
 
 def _provided(entry: EntryPoint) -> StoreKind:

@@ -19,7 +19,7 @@ from ...ops.operations import (
     check_expected,
     check_value,
 )
-from ...ops.paths import check_parent, check_path
+from ...ops.paths import check_parent, check_path, check_stem
 from ...ops.results import Change, GetResult, Outcome, Range, ScanPage, ScanResult, Stat, StatPage
 from ..bulk import OutcomeStream
 from ..changes import changes_of, check_changes
@@ -99,12 +99,16 @@ class MetadataStore(StoreBase):
                 before. A later put changes only the value, with or without this flag. If the
                 session ends before the put takes effect, it fails with ``SessionLostError``.
             sequential: the store appends ten digits to the path, which grow with each sequential
-                put below the same parent and never repeat. The stat has the real path.
+                put below the same parent and never repeat. The stat has the real path. With a path
+                that ends with ``/``, the digits are the whole name.
             expected_revision: the put fails with ``BadVersionError`` unless the path is at this
                 revision. Unlike a version, a revision never returns after a delete.
             timeout: seconds until the deadline; ``operation_timeout`` by default.
         """
-        check_path(path)
+        if sequential is True:
+            check_stem(path)
+        else:
+            check_path(path)
         if type(value) is not bytes:
             value = check_value(value)
         if expected_version is not None:
@@ -238,8 +242,9 @@ class MetadataStore(StoreBase):
         snapshot. The scan is not ordered against writes under way: call ``flush()`` first if that
         matters.
 
-        Keys of other clients that are not valid paths (``/a/``, ``/a//b``) are left out. The
-        iterator's ``foreign`` counts the keys left out so far and names the first ten. If the
+        Keys of other clients that are not valid paths (``/a/``, ``/a//b``) are left out, and on
+        ZooKeeper nodes that the login may not read, with all below them. The iterator's ``foreign``
+        counts the keys left out so far and names the first ten. If the
         store's URL has no prefix, a scan of ``/`` also counts keys without a leading slash.
 
         Args:
@@ -312,8 +317,8 @@ class MetadataStore(StoreBase):
         still reads them from the disk.
 
         ``foreign`` of a page lists the keys that are left out of its part of the store because they
-        are not valid paths. A page may have such keys and no results. The ranges of :meth:`split`
-        list each key once.
+        are not valid paths, or may not be read. A page may have such keys and no results. The
+        ranges of :meth:`split` list each key once.
         """
         asked = check_scan(prefix, start, end, revision)
         scanner, seconds = self._engine.facets.scans(revision), self._seconds(timeout)

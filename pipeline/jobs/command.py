@@ -113,8 +113,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         job.add_argument(
             "--allow-foreign-keys",
             action="store_true",
-            help="exit with 0 even if keys are left out because they are not valid paths; the job "
-            "counts them in any case",
+            help="exit with 0 even if keys are left out because they are not valid paths or may "
+            "not be read; the job counts them in any case",
         )
     for job in (load, export, restore):
         job.add_argument(

@@ -187,8 +187,9 @@ def _whole(code: int, summary: Mapping[str, Any], arguments: argparse.Namespace)
         return code
     sys.stderr.write(
         f"batchkeeper: keys left out because they are not valid paths: {count:,}. The summary "
-        "names the first ones. Copy them with the store's own tools (etcdctl on etcd). To accept "
-        "that they are left out, pass --allow-foreign-keys\n"
+        "names the first ones; those that are valid paths may not be read by this login. Copy them "
+        "with the store's own tools (etcdctl on etcd). To accept that they are left out, pass "
+        "--allow-foreign-keys\n"
     )
     return REFUSED
 

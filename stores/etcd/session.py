@@ -42,7 +42,7 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ...ops.paths import OWN
 from ...ops.sessions import SessionEvent, SessionState
-from ..backend import send_by
+from ..backend import send_by, start_thread
 from ..session import SessionMachine
 from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason, failure_of
@@ -277,10 +277,7 @@ class EtcdSession:
     def _begin(self) -> None:
         """Start the thread, once. The caller holds the lock."""
         if self._thread is None and not self._closed:
-            self._thread = threading.Thread(
-                target=self._run, name="batchkeeper-etcd-session", daemon=True
-            )
-            self._thread.start()
+            self._thread = start_thread(self._run, "batchkeeper-etcd-session")
 
     def _wake(self) -> None:
         """End the stream of keep-alives, so that the thread looks around."""

@@ -48,6 +48,7 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ...ops.paths import OWN
 from ...ops.results import WatchEvent
+from ..backend import start_thread
 from .changes import FIRST_REVISION, check_revision
 from .codecs import below_of
 from .connection import EtcdConnection
@@ -237,10 +238,7 @@ class EtcdWatches:
         """Start the thread, or wake it. The caller holds the lock."""
         self._changed.notify_all()
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._run, name="batchkeeper-etcd-watches", daemon=True
-            )
-            self._thread.start()
+            self._thread = start_thread(self._run, "batchkeeper-etcd-watches")
 
     def _run(self) -> None:
         failures = 0

@@ -1,6 +1,7 @@
 """ZooKeeper as a store, on kazoo's connection.
 
 - ``backend``: opens the store and passes calls to the modules below
+- ``fitness``: finds out whether the server does what the package relies on
 - ``codecs``: each kind of operation: its request, and the answer from a node
 - ``reads``: many reads in one multi-read
 - ``gets``: the gets among them, and their results

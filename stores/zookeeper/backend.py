@@ -14,7 +14,6 @@ from ...ops.errors import (
     MetadataStoreError,
     OperationTimeoutError,
     StoreUnavailableError,
-    UnsupportedError,
 )
 from ...ops.operations import ABSENT
 from ..backend import (
@@ -32,7 +31,8 @@ from ..urls import ConnectOptions, StoreURL
 from .answers import Reply, parse_reply
 from .codecs import WRITES
 from .connection import ZooKeeperConnection
-from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS, UNIMPLEMENTED, refused
+from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS, refused
+from .fitness import check_reads, check_writes
 from .jute import (
     ANYONE,
     CREATE,
@@ -40,13 +40,10 @@ from .jute import (
     END,
     EXISTS,
     MULTI,
-    MULTI_READ,
     NO_DATA,
     Refused,
     header_and_length,
-    multi_read,
     parse_multi,
-    parse_multi_read,
     single_read,
 )
 from .kazoo_client import Security
@@ -191,7 +188,7 @@ def connect(
         InvalidPathError: the chroot is not a valid path.
         StoreUnavailableError: no server answered within ``connect_timeout``.
         AuthenticationError: the login was refused, or creating the chroot is not permitted.
-        UnsupportedError: the server is older than ZooKeeper 3.6.
+        UnsupportedError: the server is older than ZooKeeper 3.6, or not a real ZooKeeper.
     """
     deadline = time.monotonic() + options.connect_timeout
     url.check_options(_OPTIONS)
@@ -208,9 +205,11 @@ def connect(
         url.addresses(_PORT), options.connect_timeout, options.session_timeout, security, tally
     )
     try:
-        _check_version(connection, deadline)
-        if chroot and options.create:
-            _make_chroot(connection, chroot, _ACLS[acl], deadline)
+        check_reads(connection, deadline)
+        if options.create:
+            if chroot:
+                _make_chroot(connection, chroot, _ACLS[acl], deadline)
+            check_writes(connection, chroot, _ACLS[acl], deadline)
     except (OperationTimeoutError, IndeterminateError) as error:
         # The server accepts connections but answers no request, or its answer cannot be read.
         connection.close()
@@ -302,20 +301,3 @@ def _make(connection: ZooKeeperConnection, path: str, acl: bytes, deadline: floa
         answer = answer.codes[0]
     if isinstance(answer, int) and answer != NODE_EXISTS:
         raise refused(answer, path)
-
-
-def _check_version(connection: ZooKeeperConnection, deadline: float) -> None:
-    """Refuse a server without multi-reads, which drops the connection when it receives one."""
-    reply: Reply = CONNECTION_LOSS
-    while reply == CONNECTION_LOSS:
-        (reply,) = connection.exchange([(MULTI_READ, multi_read([]))], deadline, repeat=True)
-    if reply == UNIMPLEMENTED:
-        raise UnsupportedError(
-            f"ZooKeeper 3.6 or newer is needed: the server at {connection.addresses} lacks "
-            "multi-reads"
-        )
-    answer = parse_reply(reply, partial(parse_multi_read, [], []))
-    if isinstance(answer, MetadataStoreError):
-        raise answer
-    if isinstance(answer, int):
-        raise refused(answer, "/")

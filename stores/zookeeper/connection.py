@@ -16,7 +16,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, Literal, NamedTuple
 
@@ -127,7 +128,11 @@ class ZooKeeperConnection:
         self._moment = Moment("lost", 0, NO_GREETING)
         self._listeners: list[Callable[[Moment], None]] = []
         self._client.add_listener(self._on_state)
-        self._client.start_async()
+        try:
+            self._client.start_async()
+        except (OSError, RuntimeError) as error:  # There is no file descriptor or no thread left.
+            self._handler.stop()
+            raise StoreUnavailableError(f"a client of ZooKeeper cannot start: {error}") from error
         with self.lock:
             # Credentials are sent after kazoo reports the connection, so only the first request
             # shows whether they are accepted.
@@ -176,6 +181,16 @@ class ZooKeeperConnection:
     def receive_events(self, receiver: Callable[[list[bytes]], None]) -> None:
         """Give the packets with events of watches to a function, as :class:`Handler` says."""
         self._handler.on_events = receiver
+
+    @contextmanager
+    def own_events(self) -> Iterator[list[bytes]]:
+        """Collect the packets with events of this package's own nodes for a block."""
+        packets: list[bytes] = []
+        self._handler.on_own_event = packets.append
+        try:
+            yield packets
+        finally:
+            self._handler.on_own_event = None
 
     def receive_touches(self, receiver: Callable[[Trip], None]) -> None:
         """Report requests that were answered to a function, as :class:`Handler` says."""
@@ -421,9 +436,11 @@ class ZooKeeperConnection:
                     f"ZooKeeper at {self.addresses} refuses the credentials",
                 )
             elif state == KeeperState.CLOSED and self._end is None:
+                reason = self._handler.failure()
                 self._end = (
                     StoreUnavailableError,
-                    f"the client of ZooKeeper at {self.addresses} has stopped; open a new store",
+                    f"the client of ZooKeeper at {self.addresses} has stopped; open a new store"
+                    + (f": {reason}" if reason else ""),
                 )
             self._moment = moment = Moment(
                 _MOMENTS.get(state, "lost"), self.number, self._handler.greeting
@@ -473,11 +490,17 @@ class ZooKeeperConnection:
             call.end(None, ConnectionLoss())
         connected = self._client.client_state == KeeperState.CONNECTED
         stopper = threading.Thread(target=self._stop, name="zookeeper-close", daemon=True)
-        stopper.start()
-        stopper.join(_CLOSE_GRACE if connected else 0)
-        if stopper.is_alive():
-            self._handler.abort()
-            stopper.join(_STOP_GRACE)
+        try:
+            stopper.start()
+        except RuntimeError:  # No thread is left.
+            if not connected:
+                self._handler.abort()
+            self._stop()
+        else:
+            stopper.join(_CLOSE_GRACE if connected else 0)
+            if stopper.is_alive():
+                self._handler.abort()
+                stopper.join(_STOP_GRACE)
         with self.lock:
             still_open = list(self._open)
         for call in still_open:

@@ -36,9 +36,9 @@ from kazoo.protocol.connection import (
     WATCH_XID,
     ConnectionHandler,
 )
-from kazoo.protocol.serialization import Connect, ReplyHeader
+from kazoo.protocol.serialization import CloseInstance, Connect, PingInstance, ReplyHeader
 from kazoo.protocol.states import KeeperState
-from kazoo.retry import KazooRetry
+from kazoo.retry import ForceRetryError, KazooRetry
 
 from ...ops.paths import OWN
 from ..hosts import lookup_failure
@@ -93,7 +93,8 @@ class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         if self.isEnabledFor(level):
             level = level if level >= logging.ERROR else logging.DEBUG
-            self.logger.log(level, msg, *args, **kwargs)
+            with suppress(Exception):  # An application's handler must not end kazoo's thread.
+                self.logger.log(level, msg, *args, **kwargs)
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802  (logging's name)
         if level < logging.INFO:
@@ -166,10 +167,13 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.lookup_failures: list[str] = []
         self.greeting = NO_GREETING
         self.on_events: Callable[[list[bytes]], None] | None = None
+        #: Receives the packets with events of nodes that this package keeps for itself.
+        self.on_own_event: Callable[[bytes], None] | None = None
         self.on_touch: Callable[[float, float], None] | None = None
         self._patience = patience
         self._attempts = 0  # since the last session
-        self._greeting = False  # connected, but the server has not answered yet
+        #: Whether there is a connection, but the server has not greeted yet.
+        self.greets = False
         self._silences = 0  # servers in a row that did not answer
         self._socket: socket.socket | None = None
         self._aborted = False
@@ -178,6 +182,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self, *args: Any, timeout: float = math.inf, **options: Any
     ) -> socket.socket:
         self._attempts += 1
+        self.greets = False
         # kazoo would wait a whole session timeout for a host that does not answer at all.
         try:
             if self._aborted:
@@ -185,11 +190,14 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             connected: socket.socket = super().create_connection(
                 *args, timeout=min(timeout, self._patience), **options
             )
-        except Exception as error:
+        except (OSError, KazooTimeoutError) as error:
             self.last_error = error
             raise
+        except Exception as error:
+            self.last_error = error
+            raise ConnectionDropped(repr(error)) from error
         self.last_error = None
-        self._greeting = True
+        self.greets = True
         self._socket = connected
         if self._aborted:
             self.abort()
@@ -204,18 +212,18 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """Note that a server has answered; say whether the first attempt succeeded."""
         at_once = self._attempts <= 1
         self._attempts = self._silences = 0
-        self._greeting = False
+        self.greets = False
         return at_once
 
     def select(
         self, readers: Any, writers: Any, _: Any, timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        if self._greeting and timeout is not None:
+        if self.greets and timeout is not None:
             # A server that is just starting accepts connections that it never answers, and kazoo
             # would wait for a whole session timeout.
             timeout = min(timeout, _FIRST_ANSWER * 2**self._silences)
         ready = self._poll(readers, writers, timeout)
-        if self._greeting and not any(ready):
+        if self.greets and not any(ready):
             self._silences += 1
         return ready
 
@@ -271,6 +279,10 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
     # The number of a request whose answer will be reported to ``Handler.on_touch``, and when it was
     # sent; 0 if there is none.
     _touch: tuple[int, float] = (0, -math.inf)
+    # Since when there is no connection; ``None`` while there is one.
+    _away_since: float | None = None
+    # The zxid that this attempt to connect conceals; see `_connect_anew`.
+    _concealed: int | None = None
 
     def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
         if xid and xid != AUTH_XID:  # a greeting has none, and logins are answered elsewhere
@@ -285,8 +297,33 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
         result = super()._invoke(timeout, request, xid)
         if isinstance(request, Connect):
             greeting, _ = result
+            if greeting.time_out > 0:
+                self._check_session(request.session_id, greeting.session_id, timeout)
             self.handler.greeting = Greeting(greeting.session_id, greeting.time_out / 1000.0, sent)
         return result
+
+    def _check_session(self, asked: int, given: int, timeout: float) -> None:
+        """Give up a session that does not continue what this client has seen."""
+        if self._concealed is not None:
+            zxid = self._invoke(timeout, PingInstance, PING_XID)
+            if zxid and zxid >= self._concealed:
+                raise ConnectionDropped("the server has caught up")  # the next attempt succeeds
+        elif asked in (0, given):  # ClickHouse Keeper begins a new session with each connection.
+            return
+        self._submit(CloseInstance, timeout, 1)
+        raise SessionExpiredError("the server does not continue the session")
+
+    def _connect_loop(self, retry: Any) -> Any:
+        try:
+            return super()._connect_loop(retry)
+        except (ForceRetryError, ConnectionClosedError):
+            raise
+        except Exception as error:
+            # Without this, kazoo's thread would end for good, for example if it has no file
+            # descriptor for a moment.
+            self.handler.last_error = error
+            self.client._session_callback(KeeperState.CONNECTING)
+            raise ForceRetryError(repr(error)) from error
 
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
         # kazoo's own logs a host that it cannot look up, and nobody learns which one it was.
@@ -295,8 +332,9 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
         for host, port in self.client.hosts:
             try:
                 places = socket.getaddrinfo(host, port, proto=socket.IPPROTO_TCP)
-            except socket.gaierror as error:
-                failures.append(lookup_failure(host, error.strerror or str(error)))
+            except (OSError, UnicodeError) as error:
+                reason = getattr(error, "strerror", None) or str(error)
+                failures.append(lookup_failure(host, reason))
             else:
                 found.extend((host, str(place[0]), int(place[1])) for *_, place in places)
         self.handler.lookup_failures = failures
@@ -306,13 +344,46 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
 
     def _connect(self, *where: Any) -> Any:
         self._touch = 0, -math.inf
+        if self._away_since is None:
+            self._away_since = time.monotonic()
         try:
-            return super()._connect(*where)
+            try:
+                timeouts = super()._connect(*where)
+            except ConnectionDropped:
+                if not self._turned_away():
+                    raise
+                timeouts = self._connect_anew(*where)
         except (OSError, KazooException, KazooTimeoutError):
             raise
         except Exception as error:
             # The values that kazoo has taken from such a greeting do not form a session.
             raise SessionExpiredError(f"the server's greeting cannot be read: {error!r}") from error
+        self._away_since = None
+        return timeouts
+
+    def _turned_away(self) -> bool:
+        """Whether the server has closed the connection unheard, for as long as a session lives."""
+        assert self._away_since is not None
+        away = time.monotonic() - self._away_since
+        client, handler = self.client, self.handler
+        lived = away >= handler.greeting.timeout
+        return bool(handler.greets and client._session_id and lived)
+
+    def _connect_anew(self, *where: Any) -> Any:
+        """Ask a server about the session without saying what the client has seen.
+
+        A server that knows less than the client has seen closes the connection without a word. It
+        may catch up with the others. If it does not, it was emptied or has an older backup. A
+        server that does not serve at all closes the connection this time, too. Otherwise it says
+        that the session has ended, or `_check_session` ends it: what the client has seen is gone.
+        """
+        self._socket.close()
+        self._concealed, self.client.last_zxid = self.client.last_zxid, 0
+        try:
+            return super()._connect(*where)
+        finally:
+            # If the session has ended, kazoo forgets this, too.
+            self.client.last_zxid, self._concealed = self._concealed, None
 
     def _read_socket(self, read_timeout: float) -> Any:
         try:
@@ -358,6 +429,8 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
                     # more of these events than of others.
                     if _OWN_PART not in packet or not any(p in packet for p in _OWN_PARTS):
                         events.append(packet)
+                    elif self.handler.on_own_event is not None:
+                        self.handler.on_own_event(packet)
                     continue
                 # An answer must not overtake the events before it.
                 self._pass_on(events)

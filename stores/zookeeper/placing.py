@@ -8,8 +8,9 @@ from functools import partial
 from typing import Final
 
 from ...ops.errors import AuthenticationError, MetadataStoreError, UnsupportedError
+from ...ops.log import get_logger
 from ...ops.paths import hidden, own
-from ...ops.results import Range
+from ...ops.results import ForeignKeys, Range
 from .answers import Reply, parse_reply
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, UNIMPLEMENTED, refused
@@ -30,6 +31,8 @@ from .sizes import Sizes
 from .walk import TreeWalk
 
 __all__ = ["Placing"]
+
+log = get_logger(__name__)
 
 
 class Placing:
@@ -115,7 +118,7 @@ class Placing:
     def bare(self, prefix: str, timeout: float, deadline: float) -> dict[str, int]:
         """Read all nodes under a prefix; return the versions of those without a value.
 
-        Nodes below the prefix that may not be read are left out.
+        Nodes below the prefix that may not be read are left out, and the log has a warning.
 
         Args:
             prefix: the path where the tree begins.
@@ -135,12 +138,22 @@ class Placing:
         ahead = ReadAhead(self._connection, self._sizes, lambda _: None, self._chroot, timeout)
         walk = TreeWalk(ahead, prefix, Range(), values=False, hides=self._hides, forgiving=True)
         bare = {}
+        unreadable = ForeignKeys()
         for page in walk.pages():
+            unreadable.add([path.encode() for path in walk.unreadable])
+            walk.unreadable.clear()
             for path, node in page:
                 if node.size == NULL:
                     bare[path] = node.version
             if time.monotonic() >= deadline:
                 raise self._connection.late("the tree below the watch was not read from")
+        if unreadable.count:
+            log.warning(
+                "a watch does not report changes of nodes that may not be read",
+                prefix=prefix,
+                count=unreadable.count,
+                first=unreadable.names(),
+            )
         return bare
 
     def read_nodes(self, paths: Sequence[str], deadline: float) -> Sequence[object]:

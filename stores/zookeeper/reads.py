@@ -48,6 +48,8 @@ _UNKNOWN_READS: Final = 16
 # Reads of nodes serve writes, whose own values are a better guess at those that they replace.
 _UNKNOWN_NODES: Final = 64
 _GROWTH: Final = 4
+# The largest values that are read along so that nodes are seen at one moment.
+_JOINT_BYTES: Final = 1 << 14
 
 _OPCODES: Final[Mapping[ReadKind, int]] = {kind: codec.opcode for kind, codec in READS.items()}
 
@@ -111,17 +113,21 @@ class Reader:
                 return
 
     def read_nodes(
-        self, paths: Sequence[str], deadline: float, *, fresh: bool
+        self, paths: Sequence[str], deadline: float, *, fresh: bool, joint: bool = False
     ) -> list[ZNode | int | ValueTooLargeError]:
         """Return the node at each full path, or the reason why there is none.
 
         With ``fresh``, the reader catches up with the leader first. Without it, a session sees its
-        own writes and the state that refused them.
+        own writes and the state that refused them. With ``joint``, nodes whose values are not
+        large are read by one request, so at one moment, as many as fit into its answer.
 
         Raises:
             MetadataStoreError: one of them got no answer.
         """
         opcodes = [EXISTS] * len(paths)
+        for i, path in enumerate(paths if joint else ()):
+            if (self._nodes.size(path) or 0) <= _JOINT_BYTES:
+                opcodes[i] = GET_DATA  # A multi-read has no exists.
         found = self._fetch(opcodes, paths, deadline, _UNKNOWN_NODES, fresh=fresh)
         for ending in found:
             if type(ending) is ZNode or type(ending) is int:

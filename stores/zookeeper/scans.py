@@ -79,18 +79,21 @@ class Scanner:
     def _nodes(
         self, prefix: str, within: Range, timeout: float, *, values: bool
     ) -> Iterator[tuple[list[tuple[str, ZNode]], Sequence[bytes]]]:
-        """Yield the nodes that hold a value, in pages, with the paths that callers cannot reach."""
+        """Yield the nodes that hold a value, in pages, with the paths that are left out."""
         all_of_them = within == Range()
-        walk = TreeWalk(self._reads(timeout), prefix, within, values=values, hides=self._hides)
+        walk = TreeWalk(
+            self._reads(timeout), prefix, within, values=values, hides=self._hides, forgiving=True
+        )
         for nodes in walk.pages():
             page = [
                 (path, node)
                 for path, node in nodes
                 if node.size != NULL and path != "/" and (all_of_them or path in within)
             ]
-            foreign: Sequence[bytes] = ()
+            foreign = [path.encode() for path in walk.unreadable]
+            walk.unreadable.clear()
             if not all_reachable([path for path, _ in page]):
-                foreign = [path.encode() for path, _ in page if not reachable(path)]
+                foreign += [path.encode() for path, _ in page if not reachable(path)]
                 page = [(path, node) for path, node in page if reachable(path)]
             if page or foreign:
                 yield page, foreign

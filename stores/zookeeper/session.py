@@ -44,7 +44,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ...ops.log import get_logger
 from ...ops.sessions import SessionEvent, SessionState
+from ..backend import start_thread
 from ..session import SessionMachine
 from .jute import EMPTY_MULTI, MULTI, SYNC, length
 
@@ -54,6 +56,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Proofs", "ZooKeeperSession"]
 
+log = get_logger(__name__)
+
+# After a fault, the number of attempts that the pause is as long as after.
+_FAULTS: Final = 7
 # Parts of the timeout: `hold` as above, and the time between two proofs. A proof is then three or
 # four of these old when it is complete, and one more when the next one is.
 _HOLD: Final = 0.275
@@ -220,12 +226,20 @@ class ZooKeeperSession:
             return
         with self._lock:
             if self._prover is None and self._machine.state != "closed":
-                self._prover = threading.Thread(
-                    target=self._prove, name="zookeeper-session", daemon=True
-                )
-                self._prover.start()
+                self._prover = start_thread(self._prove, "zookeeper-session")
 
     def _prove(self) -> None:
+        while True:
+            try:
+                self._keep_proving()
+            except Exception:
+                # Whatever it is: without proofs, the session would seem to end.
+                log.exception("zookeeper session: proofs were interrupted")
+                self._connection.pause(_FAULTS, math.inf)
+            else:
+                return
+
+    def _keep_proving(self) -> None:
         due = -math.inf
         proven = 0  # the connection of the last attempt
         while True:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from ...ops.paths import hidden
 from ...ops.results import Range
-from .errors import NO_NODE, refused
+from .errors import NO_AUTH, NO_NODE, refused
 from .jute import EXISTS, GET_CHILDREN, ZNode
 from .nodes import NULL
 from .readahead import Read, ReadAhead
@@ -76,7 +76,8 @@ def split(ahead: ReadAhead, prefix: str, n: int, bounds: Bounds = _BOUNDS) -> li
     """Return up to ``n`` ranges with about equally many of the values under ``prefix``.
 
     Raises:
-        MetadataStoreError: a request failed, or a node may not be read.
+        MetadataStoreError: a request failed, or the prefix may not be read. Nodes below it that may
+            not be read count as empty.
     """
     points = _Sample(ahead, n, bounds).points(prefix) if n > 1 else []
     total = sum(weight for _, weight in points)
@@ -99,9 +100,11 @@ class _Sample:
         # A fixed seed, so that the same tree is cut at the same places.
         self._random = random.Random(0)  # noqa: S311  (a sample)
         self._room = bounds.nodes
+        self._prefix = "/"
 
     def points(self, prefix: str) -> list[tuple[str, float]]:
         """Return paths, and about how many values lie at and shortly before each."""
+        self._prefix = prefix
         # The parent of everything in the sample, of which only this one child counts.
         top = _Directory(prefix, 0, 0)
         levels: list[list[_Directory]] = []
@@ -135,7 +138,7 @@ class _Sample:
                     parent.known[name] = directory
                 else:
                     parent.known[name] = holds
-            elif found == NO_NODE:
+            elif found == NO_NODE or (found == NO_AUTH and path != self._prefix):
                 parent.known[name] = 0.0
             else:
                 raise refused(found if isinstance(found, int) else NO_NODE, path)
@@ -154,7 +157,11 @@ class _Sample:
         reads = (Read(GET_CHILDREN, each.path, each.children) for each in chosen.values())
         for read, found in self._ahead.fetch(reads):
             path = read.path
-            if isinstance(found, int) and found != NO_NODE:
+            if (
+                isinstance(found, int)
+                and found != NO_NODE
+                and not (found == NO_AUTH and path != self._prefix)
+            ):
                 raise refused(found, path)
             names = found if isinstance(found, list) else []
             chosen[path].names = sorted(name for name in names if not hidden(path, name))

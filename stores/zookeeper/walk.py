@@ -72,10 +72,12 @@ class TreeWalk:
         values: whether the values are wanted.
         hides: says, for a path and a name below it, whether the walk leaves out that node and
             everything below it.
-        forgiving: whether nodes below the prefix that may not be read are left out, instead of
-            ending the walk.
+        forgiving: whether nodes below the prefix that may not be read are left out, with all below
+            them, instead of ending the walk.
 
     Attributes:
+        unreadable: the nodes that were left out since it was last emptied, in the range or above
+            its start.
         kept: paths with something below them that is hidden from callers, as far as the walk has
             come.
     """
@@ -91,6 +93,7 @@ class TreeWalk:
         forgiving: bool = False,
     ) -> None:
         self.kept: set[str] = set()
+        self.unreadable: list[str] = []
         self._hides = hides
         self._prefix = prefix
         self._forgiving = forgiving
@@ -124,6 +127,9 @@ class TreeWalk:
                     left_out = found == NO_AUTH and read.path != self._prefix
                     if not (self._forgiving and left_out):
                         raise refused(found, read.path)
+                    start = self._within.start
+                    if read.path in self._within or (start or "").startswith(f"{read.path}/"):
+                        self.unreadable.append(read.path)
                 if read.opcode == GET_CHILDREN:
                     self._names_asked -= read.children
                     self._list(read.path, found if isinstance(found, list) else [])
@@ -131,7 +137,7 @@ class TreeWalk:
                     self._note(read.path, found if isinstance(found, ZNode) else None)
             page = self._page()
             ahead.fill(self._next_read)
-            if page:
+            if page or self.unreadable:
                 yield page
 
     def _next_read(self) -> Read | None:

@@ -37,6 +37,7 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ...ops.paths import parent
 from ...ops.results import WatchEvent
+from ..backend import start_thread
 from .connection import Moment, ZooKeeperConnection
 from .events import NodeEvent, Translator, decode
 from .jute import CREATED
@@ -230,13 +231,10 @@ class ZooKeeperWatches:
         with self._lock:
             if self._closed:
                 raise StoreClosedError("the store is closed")
-            self._calls.add(call)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="zookeeper-watches", daemon=True
-                )
-                self._thread.start()
+                self._thread = start_thread(self._run, "zookeeper-watches")
                 self._queue.append(partial(self._handle, self._last))
+            self._calls.add(call)
         self._enqueue(partial(self._make, call, step, deadline))
         call.done.wait(max(0.0, deadline - time.monotonic()))
         with self._lock:

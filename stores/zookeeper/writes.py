@@ -252,7 +252,8 @@ class Writer:
         self._reader.expect(len(values), sum(map(len, values)))
         # Transactions may check the same paths.
         unique = dict.fromkeys([paths[k] for k in places])
-        found = self._reader.read_nodes([*unique, *parents], deadline, fresh=fresh)
+        joint = any(k in batch.whole for k in places)
+        found = self._reader.read_nodes([*unique, *parents], deadline, fresh=fresh, joint=joint)
         tree = self._note_parents(parents, found[len(unique) :])
         endings = dict(zip(unique, found, strict=False))
         for k in places:

@@ -46,10 +46,10 @@ def test_the_numbers_grow(store: bk.MetadataStore) -> None:
 
 
 def test_all_names_below_a_parent_share_its_numbers(store: bk.MetadataStore) -> None:
-    """The numbers grow for a parent, whatever name they are appended to."""
+    """The numbers grow for a parent, whatever name they are appended to, and if to none."""
     numbers = []
     for n in range(12):
-        name = ("/q/a-", "/q/b-", "/q/c")[n % 3]
+        name = ("/q/a-", "/q/b-", "/q/")[n % 3]
         numbers.append(number_of(result(store.put(name, b"", sequential=True)), name))
     assert numbers == sorted(set(numbers))
 
@@ -65,6 +65,7 @@ def test_parents_have_numbers_of_their_own(store: bk.MetadataStore) -> None:
 def test_the_root_is_a_parent_too(store: bk.MetadataStore) -> None:
     """Sequential paths may lie at the top of the store, where hidden names do not show."""
     stats = [result(store.put("/top-", b"", sequential=True)) for _ in range(3)]
+    stats.insert(0, result(store.submit(bk.Put("/", b"", sequential=True))))
     assert result(store.get_children("/")) == sorted(stat.path[1:] for stat in stats)
 
 

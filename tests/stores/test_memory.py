@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
@@ -10,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+import batchkeeper as bk
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
@@ -22,6 +24,7 @@ from batchkeeper.ops import (
     OperationTimeoutError,
     Put,
     StoreClosedError,
+    StoreUnavailableError,
 )
 from batchkeeper.stores import Backend, ConnectOptions, connect, memory
 
@@ -206,3 +209,33 @@ def test_the_thread_that_reports_changes_ends_with_the_last_watch(name: str) -> 
     thread.join(PATIENCE)
     assert not thread.is_alive()
     backend.close()
+
+
+def test_what_threads_meet_does_not_end_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that cannot start at first, and a log filter that raises, do no lasting harm."""
+    start, lacking = threading.Thread.start, [None]
+
+    def fail_once(thread: threading.Thread) -> None:
+        if lacking and thread.name == "batchkeeper-watches":
+            lacking.clear()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def refuse(_: logging.LogRecord) -> bool:
+        raise ValueError("the application's own fault")
+
+    monkeypatch.setattr(threading.Thread, "start", fail_once)
+    logger = logging.getLogger("batchkeeper.engine")
+    monkeypatch.setattr(logger, "filters", [refuse])
+    logger.setLevel(logging.DEBUG)
+    try:
+        with bk.open_store(f"memory://{name}") as store:
+            with pytest.raises(StoreUnavailableError, match="can't start"):
+                store.watch("/a")
+            with store.watch("/a") as watch:
+                store.put("/a", b"").result(PATIENCE)
+                event = watch.next_event(PATIENCE)
+                assert event is not None
+                assert event.path == "/a"
+    finally:
+        logger.setLevel(logging.NOTSET)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import batchkeeper as bk
 from batchkeeper import opening
 from batchkeeper.stores import parse_url, registry
+from batchkeeper.stores.kinds import StoreKind
 
 
 def test_a_url_is_taken_apart() -> None:
@@ -202,3 +205,26 @@ def test_without_create_what_is_missing_reads_as_empty(store_url: str) -> None:
         assert store.delete_recursive("/a").result() == 0
         assert store.put("/a/b", b"1", bk.ABSENT).result().version == 0
         assert store.get_children("/").result() == ["a"]
+
+
+@pytest.mark.parametrize("lacking", ["threads", "descriptors"])
+def test_what_the_system_lacks_is_an_error_of_the_package(
+    monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    """Without a thread or a file descriptor, opening is retriable, and leaves nothing behind."""
+    before = {*threading.enumerate()}
+    start = threading.Thread.start
+
+    def fail(it: threading.Thread | StoreKind) -> None:
+        if isinstance(it, StoreKind):
+            raise OSError(24, "no more")
+        if "writes" in it.name:
+            raise RuntimeError("no more")
+        start(it)
+
+    place: Any = threading.Thread if lacking == "threads" else StoreKind
+    monkeypatch.setattr(place, "start" if lacking == "threads" else "load", fail)
+    with pytest.raises(bk.StoreUnavailableError, match="no more") as raised:
+        bk.open_store("memory://lacking")
+    assert raised.value.retriable
+    assert {*threading.enumerate()} <= before

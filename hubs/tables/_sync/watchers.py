@@ -108,8 +108,9 @@ def _difference(found: GetResult | None, baseline: _Baseline) -> EventType | Non
     """Return how a key has changed since a watcher read it, if it has."""
     if found is None:
         return EventType.REMOVED if baseline.there else None
-    newer = baseline.revision is None or found.stat.revision > baseline.revision
-    return EventType.CHANGED if newer else None
+    # A store that was restored from a backup has smaller revisions than before.
+    same = baseline.there and found.stat.revision == baseline.revision
+    return None if same else EventType.CHANGED
 
 
 class Watchers:
@@ -344,6 +345,9 @@ class Watchers:
                 event = _difference(now[armed.path], armed.baseline)
                 if event is not None:
                     calls |= self._schedule(armed, event)
+                elif not armed.baseline.there:
+                    # The store may have been restored since: the revision proves nothing.
+                    armed.baseline = _Baseline(False, None)
         if calls:
             self._listener.start()
 

@@ -12,7 +12,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.hubs.tables import MetaStore, Table, Version
-from batchkeeper.hubs.tables._sync.watchers import Watchers
+from batchkeeper.hubs.tables._sync.watchers import Watchers, _Baseline, _difference
 from batchkeeper.testing import FaultInjector
 
 from ...background import working
@@ -244,3 +244,12 @@ def test_a_forked_child(tables_in_memory: MetaStore, watched: Table) -> None:
         assert holds_in_a_child(refused)
     watched.put("k", {}, NEW)
     calls.wait(("k", CHANGED))
+
+
+def test_a_store_whose_revisions_ran_back() -> None:
+    """In a store that was restored, a changed value may have a smaller revision than before."""
+    stat = bk.Stat("/a", 0, 7, None, None)
+    restored = bk.GetResult(b"", stat)
+    assert _difference(restored, _Baseline(True, 7)) is None
+    for before in (_Baseline(True, 1000), _Baseline(False, 1000)):
+        assert _difference(restored, before) is CHANGED

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from struct import pack
 from typing import Any
 
 import pytest
@@ -26,16 +27,24 @@ from batchkeeper.ops import (
     Range,
     Stat,
     StoreUnavailableError,
+    UnsupportedError,
 )
 from batchkeeper.stores import ConnectOptions, connect, parse_url
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
-from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
-from batchkeeper.stores.zookeeper.jute import MULTI
+from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS, NO_NODE
+from batchkeeper.stores.zookeeper.jute import (
+    GET_DATA,
+    MULTI,
+    MULTI_READ,
+    NO_DATA,
+    header_and_length,
+)
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon
 from ..foreign import zookeeper_client, zookeeper_password
+from .altering import BODY, Alter, Altering
 from .opening import Requests, connected
 
 
@@ -241,6 +250,56 @@ def test_secrets_stay_out_of_the_log(
     for secret in ("s3cret", "a value", session_password.hex(), repr(session_password)):
         assert secret not in caplog.text
     assert "s3cret" not in repr(options)
+
+
+def _null_as_empty(opcode: int, packet: bytes) -> bytes:
+    """Answer as ClickHouse Keeper does: null data reads as empty."""
+    if opcode == GET_DATA and packet[BODY : BODY + 4] == NO_DATA:
+        return packet[:BODY] + bytes(4) + packet[BODY + 4 :]
+    if opcode == MULTI_READ:
+        return packet.replace(header_and_length(GET_DATA, -1)[:5] + bytes(4) + NO_DATA, bytes(13))
+    return packet
+
+
+def _failures_in_place(opcode: int, packet: bytes) -> bytes:
+    """Answer as ClickHouse Keeper does: a failed part of a multi-read keeps its opcode."""
+    code = pack("!i", NO_NODE)
+    if opcode == MULTI_READ:
+        body = packet[4:].replace(
+            pack("!i?", -1, False) + code * 2, pack("!i?", GET_DATA, False) + code
+        )
+        return pack("!i", len(body)) + body
+    return packet
+
+
+def _events_of_the_watch(opcode: int, packet: bytes) -> bytes:
+    """Report as ClickHouse Keeper does: a recursive watch reports its own path."""
+    if opcode != -1 or not packet.endswith(b"/below"):
+        return packet
+    body = packet[4 : BODY + 8]
+    path = packet[BODY + 12 : -len("/below")]
+    return pack("!i", len(body) + 4 + len(path)) + body + pack("!i", len(path)) + path
+
+
+@pytest.mark.parametrize(
+    ("alter", "reason"),
+    [
+        (_null_as_empty, "null data"),
+        (_failures_in_place, "multi-reads"),
+        (_events_of_the_watch, "recursive watches"),
+    ],
+)
+def test_a_server_that_only_looks_like_zookeeper(
+    zookeeper_server: ZooKeeperServer, fresh_url: Callable[[str], str], alter: Alter, reason: str
+) -> None:
+    """What would give wrong answers is refused when the store is opened, and nothing stays."""
+    url = fresh_url("zookeeper")
+    connect(url, ConnectOptions()).close()  # It makes the chroot.
+    with closing(Altering(zookeeper_server.address)) as line, zookeeper_client(url) as other:
+        line.alter = alter
+        with pytest.raises(UnsupportedError, match=reason):
+            connect(url.replace(zookeeper_server.address, line.address), ConnectOptions())
+        assert other.get_children("/") == []
 
 
 @pytest.mark.server

@@ -463,17 +463,30 @@ def test_a_server_that_takes_short_requests_only(
         assert backend.limits.request_bytes <= 4096
 
 
-def test_what_may_not_be_read_is_an_error(backend: ZooKeeperBackend, other: KazooClient) -> None:
-    """A subtree without permission is an error, and is not silently left out."""
-    _fill(backend, {"/a/b": b"1"})
-    nobody = [make_acl("ip", "192.0.2.1", all=True)]
-    other.create("/closed", b"", acl=nobody)
+def test_what_may_not_be_read_is_named(backend: ZooKeeperBackend, other: KazooClient) -> None:
+    """A subtree without permission is left out, but not in silence; as a prefix, it is an error."""
+    _fill(backend, {"/a/b": b"1", "/d/e": b"2"})
+    other.create("/closed", b"")
+    other.create("/closed/a", b"")
+    other.set_acls("/closed", [make_acl("ip", "192.0.2.1", all=True)])
 
+    def left_out(*within: str | None) -> list[bytes]:
+        found = []
+        for read in (backend.scans.scan, backend.scans.scan_stats):
+            pages: Any = read("/", Range(*within), None, PATIENCE)
+            found.append([key for page in pages for key in getattr(page, "foreign", ())])
+        assert found[0] == found[1]
+        return found[0]
+
+    assert _found(backend) == {"/a/b": b"1", "/d/e": b"2"}
+    assert left_out() == left_out("/closed/x") == [b"/closed"]
+    # Ranges that together cover everything name it once.
+    cuts = backend.scans.split("/", 2, PATIENCE)
+    assert [key for within in cuts for key in left_out(*within)] == [b"/closed"]
     with pytest.raises(AuthenticationError):
-        _scanned(backend)
+        _scanned(backend, "/closed")
     with pytest.raises(AuthenticationError):
-        backend.scans.split("/", 2, PATIENCE)
-    assert _found(backend, "/a") == {"/a/b": b"1"}
+        backend.scans.split("/closed", 2, PATIENCE)
 
 
 def test_a_server_that_restarts_under_a_scan(

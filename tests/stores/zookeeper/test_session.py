@@ -40,6 +40,7 @@ from ...proxy import Proxy
 from ...waiting import PATIENCE, soon, until
 from ..calls import requests_to_zookeeper
 from ..foreign import zookeeper_client
+from .altering import GREETING, Altering, once
 from .opening import connected, end_session, recorded
 
 # The shortest timeout that a server with the tests' ticks grants.
@@ -451,6 +452,47 @@ def test_a_server_that_is_killed(server: ZooKeeperServer) -> None:
         proven(backend)
         assert backend.session.id == session
     assert events == SHORT_OUTAGE
+
+
+def test_a_server_that_knows_less_than_the_client_has_seen(
+    server: ZooKeeperServer, proxied: Proxy, other: KazooClient
+) -> None:
+    """A restored server closes connections unheard. After its time, the session is given up."""
+    events: list[str] = []
+    seen: list[bk.WatchEvent] = []
+    backend, connection = recorded(f"zookeeper://{proxied.address}", session_timeout=TIMEOUT)
+    with closing(backend):
+        first = begun(backend)
+        backend.session.listen(events.append)
+        backend.watches.watch("/", None, seen.extend, lambda _: None, soon())
+        connection._client.last_zxid = 1 << 62
+        proxied.cut()
+        # The backup may contain the session: the client ends it, and so its ephemeral values.
+        until(lambda: "session_reestablished" in events)
+        assert not slots(other, first)
+        assert backend.session.number == 2
+        assert [event.kind for event in seen] == ["gap"]
+        begun(backend)
+    assert events == [*SHORT_OUTAGE, *LOSS]
+
+
+def test_a_server_that_begins_a_session_with_each_connection(server: ZooKeeperServer) -> None:
+    """Another session than the client has asked for is not taken for its own."""
+    events: list[str] = []
+    with (
+        closing(Altering(server.address)) as line,
+        closing(connected(f"zookeeper://{line.address}")) as backend,
+    ):
+        backend.session.listen(events.append)
+        first = begun(backend)
+        # The number of the session follows the length, the version and the timeout.
+        line.alter = once(GREETING, lambda packet: packet[:12] + bytes(7) + b"7" + packet[20:])
+        line.cut()
+        until(lambda: "session_reestablished" in events)
+        assert backend.session.number == 2
+        assert backend.session.id not in (first, "0x37")
+        begun(backend)
+    assert events == [*SHORT_OUTAGE, *LOSS]
 
 
 def test_a_listener_is_told_outside_of_locks(proxied: Proxy) -> None:

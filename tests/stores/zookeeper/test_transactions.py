@@ -35,12 +35,13 @@ from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper import writes
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.jute import EXISTS
 from batchkeeper.stores.zookeeper.multi_settling import MultiSettler
 from batchkeeper.stores.zookeeper.write_ids import WriteIds
 
 from ...waiting import PATIENCE, error, result, until
 from ..calls import kinds, lose_the_answer, read, write
-from .opening import before_exchange, connected, in_session
+from .opening import before_exchange, bodies_of, connected, in_session
 
 
 def txn(*parts: Any) -> Transaction:
@@ -83,10 +84,13 @@ def test_transactions_travel_beside_others(backend: ZooKeeperBackend) -> None:
     assert there(backend, "/gone", "/come", "/none") == [False, True, False]
 
 
-def test_refused_transactions_cost_one_conflict(backend: ZooKeeperBackend) -> None:
+def test_refused_transactions_cost_one_conflict(
+    backend: ZooKeeperBackend, connection: ZooKeeperConnection
+) -> None:
     """All of a call are found with one read, and their neighbours are applied together."""
-    write(backend, *[Put(f"/a/{i}", b"") for i in range(40)])
+    write(backend, *[Put(f"/a/{i}", b"x" * 3_000) for i in range(40)])
     before = conflicts(backend)
+    looks = bodies_of(connection, EXISTS)
 
     answers = write(
         backend,
@@ -108,6 +112,8 @@ def test_refused_transactions_cost_one_conflict(backend: ZooKeeperBackend) -> No
         *[(1, NotEmptyError)] * 5,
     ]
     assert conflicts(backend) == before + 1
+    # Their nodes are seen at one moment, whatever the sizes of their values.
+    assert not any(b"/a/3" in look for look in looks)
     assert there(backend, "/n/1", "/m/20", "/m/25", "/m/30", "/a/35/x") == [False] * 5
     error = answers[11].error
     assert (error.path, error.expected, error.actual) == ("/a/1", 3, 0)

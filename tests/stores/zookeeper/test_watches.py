@@ -803,13 +803,16 @@ def test_a_prefix_that_may_not_be_read_any_more(
         assert mine.errors == []
 
 
-def test_nodes_of_others_below_the_prefix(url: str, other: KazooClient) -> None:
-    """Nodes that may not be read do not end a watch."""
+def test_nodes_of_others_below_the_prefix(
+    url: str, other: KazooClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nodes that may not be read do not end a watch; the log names them."""
     other.add_auth("digest", "anna:anna's")
     other.create("/a", b"")
     other.create("/a/hers", b"1", acl=[make_digest_acl("anna", "anna's", all=True)])
     with closing(connected(url)) as backend:
         seen = Seen(backend, "/a")
+        assert "first=['/a/hers']" in caplog.text
         other.set("/a/hers", b"2")
         other.create("/a/hers/too", b"1", acl=[make_digest_acl("anna", "anna's", all=True)])
         put(backend, "/a/mine")
