@@ -15,8 +15,8 @@ from typing import Any, Final
 from rich.console import Console
 
 from ..batching import BatchingConfig
-from ..ops.errors import InvalidSettingError, UnsupportedError
-from ..ops.exit_codes import NO_CONNECTION, OK, REFUSED
+from ..ops.errors import InvalidSettingError, MetadataStoreError, UnsupportedError
+from ..ops.exit_codes import NO_CONNECTION, OK, REFUSED, exit_code
 from ..pipeline.arguments import add_output, at_least, count, items, seconds, size
 from ..testing.servers import MEMBERS, ServerStartError
 from ..testing.servers.releases import ServerMissingError
@@ -40,6 +40,7 @@ from .sweep import (
     check_processes,
     measure,
     peer_variants,
+    planned,
     written,
 )
 from .target import BARE_TARGETS, open_target
@@ -206,23 +207,32 @@ def _measure(arguments: argparse.Namespace) -> int:
     name = _target_name(arguments)
     file = _json_file(arguments, name)
     timeout = getattr(arguments, "connect_timeout", 10.0)
-    with open_target(name, arguments.dir, tell, timeout, arguments.members) as target:
-        check_processes(target, sweep)
-        if arguments.peers:
-            peers = peer_variants(peers_of(target.kind.scheme))
-            sweep = replace(sweep, variants=[*sweep.variants, *peers])
-        conditions = as_document(target)
-        for warning in conditions["warnings"]:
-            tell(warning)
-        with _crew(arguments, sweep) as crew, show_live(Console(stderr=True)) as show:
-            found = measure(
-                target, sweep, crew, show, command=_command_line(), conditions=conditions
-            )
+    found: Run | None = None
+    ended: Exception | KeyboardInterrupt | None = None
+    try:
+        with open_target(name, arguments.dir, tell, timeout, arguments.members) as target:
+            check_processes(target, sweep)
+            if arguments.peers:
+                peers = peer_variants(peers_of(target.kind.scheme))
+                sweep = replace(sweep, variants=[*sweep.variants, *peers])
+            conditions = as_document(target)
+            for warning in conditions["warnings"]:
+                tell(warning)
+            found = planned(sweep, _command_line(), conditions)
+            with _crew(arguments, sweep) as crew, show_live(Console(stderr=True)) as show:
+                measure(target, sweep, crew, show, found)
+    except (Exception, KeyboardInterrupt) as error:  # also of the clean-up
+        if found is None or not any(variant.rounds for variant in found.variants):
+            raise
+        ended = error
     _show(arguments, found, file)
-    if found.broken is not None:
+    if found.broken is not None and not isinstance(ended, WrongAnswerError):
         tell(f"the run ended early: {found.broken}")
-        return NO_CONNECTION
-    return OK
+    if isinstance(ended, MetadataStoreError):
+        return exit_code(ended)
+    if ended is not None:
+        raise ended
+    return OK if found.broken is None else NO_CONNECTION
 
 
 def _show(arguments: argparse.Namespace, found: Run, file: Path) -> None:

@@ -173,8 +173,8 @@ class _Measurement:
             ]
             self._callers = callers
             with self._undisturbed(), ThreadPoolExecutor(number, "bench") as pool:
-                runs = [pool.submit(caller.run) for caller in callers]
                 try:
+                    runs = [pool.submit(caller.run) for caller in callers]
                     wait(runs)
                 except BaseException:
                     barrier.abort()  # The callers look at it, and end.

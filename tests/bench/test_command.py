@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 
 from batchkeeper import Stat
+from batchkeeper.bench.load.job import Job
+from batchkeeper.bench.load.parts import Part
 from batchkeeper.bench.load.peers import peers_of
+from batchkeeper.bench.load.processes import LocalCrew
 from batchkeeper.bench.results.runs import read_run
 from batchkeeper.bench.target import BARE_TARGETS
+from batchkeeper.bench.workload import WrongAnswerError
 from batchkeeper.cli import main
 from batchkeeper.stores import BUILT_IN, memory
 from batchkeeper.stores.backend import Answer, Backend, PassingBackend, Request
@@ -301,6 +305,47 @@ def test_a_store_that_lies_fails_the_bench(
     assert last.startswith("batchkeeper: the store lost or changed an acknowledged write: ")
     assert said in last
     assert last.endswith("/0/7")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "why"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (WrongAnswerError("missing: /a"), 1, "missing: /a"),
+    ],
+    ids=["interrupt", "wrong answer"],
+)
+def test_a_run_that_ends_early_keeps_what_was_measured(
+    error: BaseException,
+    code: int,
+    why: str,
+    bench: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is shown and saved, and the last line names the variant and the round."""
+    measured, left = LocalCrew.measure, [None] * 4
+
+    def measure(crew: LocalCrew, job: Job) -> list[Part]:
+        if not left:
+            raise error
+        left.pop()
+        return measured(crew, job)
+
+    monkeypatch.setattr(LocalCrew, "measure", measure)
+    file = tmp_path / "kept.json"
+    try:
+        assert bench("memory", "--rounds", "2", "--max-ops", "50", "--json", str(file)) == code
+    except KeyboardInterrupt:
+        assert code == 130
+    run = read_run(file)
+    assert sum(len(variant.rounds) for variant in run.variants) == 4
+    assert run.broken is not None
+    assert run.broken.endswith(f", round 2: {why}")
+    out, err = capsys.readouterr()
+    assert "2 interleaved rounds" in out
+    assert err.splitlines()[-1].endswith(run.broken)
 
 
 @pytest.mark.parametrize(
