@@ -55,8 +55,8 @@ def _repeat_interrupt(dropped: sys.UnraisableHookArgs) -> None:
     if not isinstance(dropped.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(dropped)
         return
-    # Later, as an exception in here is dropped, too. Not by `threading`, whose locks the interrupted
-    # code may hold.
+    # Later, as an exception in here is dropped, too. Without `threading`, whose locks the
+    # interrupted code may hold.
     _thread.start_new_thread(_interrupt_soon, (_thread.get_ident(),))
 
 

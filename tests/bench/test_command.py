@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -248,7 +249,10 @@ def test_runs_are_compared_and_reported(
 
 def test_a_run_writes_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Unless an option disables that, beside the results, and their paths are printed."""
-    assert main(["bench", "--dir", str(tmp_path), *TINY_BENCH[:-1], "memory"]) == 0
+    arguments = ["bench", "--dir", str(tmp_path), *TINY_BENCH[:-1], "memory"]
+    assert main([*arguments, "--report", "/nowhere/page"]) == 3
+    assert one_line(capsys.readouterr().err).startswith("batchkeeper: /nowhere/page cannot be")
+    assert main(arguments) == 0
     page, results = sorted(tmp_path.iterdir())
     assert (page.suffix, results.suffix) == (".html", ".json")
     assert capsys.readouterr().err.splitlines()[-2:] == [
@@ -360,7 +364,15 @@ def test_a_run_that_ends_early_keeps_what_was_measured(
         (["--in-flight", "x"], "argument --in-flight: not an int: 'x'"),
         (["--rounds", "0"], "argument --rounds: must be at least 1, not 0"),
         (["--seconds", "nan"], "argument --seconds: not a duration such as 10s or 100ms: 'nan'"),
+        (["--seconds", "0"], "argument --seconds: must be at least 0.01, not 0"),
+        (["--seconds", "9999999999h"], "--seconds: must be at most a year, not 9999999999h"),
         (["--rate", "0"], "argument --rate: must be at least 0.001, not 0"),
+        (["--rate", "1e300"], "argument --rate: must be at most 10,000,000, not 1e300"),
+        (["--seed", "9" * 400], "argument --seed: not an int: '999"),
+        (["--threads", "9999"], "argument --threads: must be at most 1,000, not 9999"),
+        (["--keys", "0"], "keys.count must be more than 0 for delete, get, update\n"),
+        (["--keys", "1", "--threads", "2"], "--keys 1 is less than one key for each thread"),
+        (["--mix", sys.executable], "not TOML: 'utf-8' codec can't decode"),
         (["--max-ops", "5,"], "argument --max-ops: not an int: ''"),
         (["--max-ops", "5,5"], "argument --max-ops: a value stands there twice: 5,5"),
         (["--max-ops", "9..5"], "not a range of numbers above 0, such as 16..128: 9..5"),
@@ -374,10 +386,9 @@ def test_a_run_that_ends_early_keeps_what_was_measured(
         (["--p99-budget", "5ms"], "--p99-budget needs --rate"),
         (["memory", "--processes", "2"], "several processes cannot share memory (memory)"),
         (["rocksdb", "--spark"], "several processes cannot share RocksDB (rocksdb)"),
-        (
-            ["--json", "/nowhere/at/all/file"],
-            "not a file that can be written: /nowhere/at/all/file",
-        ),
+        (["--json", "/nowhere/file"], "/nowhere/file cannot be written: No such file"),
+        (["--csv", "/tmp"], "/tmp cannot be written: Is a directory"),
+        (["--json", "/tmp/a", "--csv", "/tmp/a"], "two results cannot go into the same file"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_3(
@@ -390,7 +401,8 @@ def test_bad_input_is_one_line_and_exit_code_3(
     assert bench(*arguments) == 3
     out, err = capsys.readouterr()
     assert out == ""
-    assert message in one_line(err)
+    assert one_line(err)
+    assert message in err
 
 
 def test_an_unreachable_server_is_one_line_and_exit_code_2(
