@@ -231,7 +231,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     _show(arguments, found, file)
     if found.broken is not None and not isinstance(ended, WrongAnswerError):
         tell(f"the run ended early: {found.broken}")
-    if isinstance(ended, MetadataStoreError):
+    if isinstance(ended, MetadataStoreError) and found.broken is not None:
         return exit_code(ended)
     if ended is not None:
         raise ended
