@@ -265,11 +265,8 @@ def _at(points: Sequence[tuple[float, float]], percentile: float) -> float | Non
 
 
 def _over_time(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
-    series = {
-        name: found
-        for name, style in style_of.items()
-        if style.matters and (found := moments(figures.named(run, name)))
-    }
+    leading = [name for name, style in style_of.items() if style.matters]
+    series = {n: found for n in leading if (found := moments(figures.named(run, n)))}
     if not series:
         return None
 
