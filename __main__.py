@@ -1,15 +1,17 @@
 """The entry of the command: ``batchkeeper``, and ``python -m batchkeeper``.
 
 Ctrl-C ends the command without a traceback, also while its modules are loaded and while Python
-ends. So this module imports nothing but what Python itself has loaded.
+ends. So this module imports nothing but what Python itself has loaded or contains.
 """
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` itself takes a while to load
+import _thread
 import atexit
 import os
 import sys
+import time
 
 __all__ = ["main"]
 
@@ -30,6 +32,7 @@ def main() -> int:
     if heeded:
         # From here on, an interrupt is an exception: what was sent is waited for, and files close.
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        sys.unraisablehook = _repeat_interrupt
     try:
         code = run()
     except KeyboardInterrupt:  # between two lines of this function
@@ -45,6 +48,21 @@ def _leave(*_: object) -> None:
     # An exception could come out of any module that is being loaded, or of Python's own at its end,
     # which would print it.
     os._exit(_INTERRUPTED)
+
+
+def _repeat_interrupt(dropped: sys.UnraisableHookArgs) -> None:
+    """Repeat a Ctrl-C that Python drops, because a finalizer or a weak reference's callback ran."""
+    if not isinstance(dropped.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(dropped)
+        return
+    # Later, as an exception in here is dropped, too. Without `threading`, whose locks the
+    # interrupted code may hold.
+    _thread.start_new_thread(_interrupt_soon, (_thread.get_ident(),))
+
+
+def _interrupt_soon(thread: int) -> None:
+    time.sleep(0.01)
+    _signal.pthread_kill(thread, _signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..ops.errors import InvalidSettingError
+from ..ops.operations import check_revision
 from ..ops.paths import check_parent
 from ..ops.results import Change
 from ..stores.backend import History
@@ -20,8 +21,7 @@ def check_changes(prefix: str, after: int, until: int) -> tuple[str, int, int]:
     """
     check_parent(prefix)
     for name, revision in (("after", after), ("until", until)):
-        if type(revision) is not int or revision < 0:
-            raise InvalidSettingError(f"{name} must be an int of 0 or more, not {revision!r}")
+        check_revision(name, revision)
     if after > until:
         raise InvalidSettingError(f"after ({after}) must not be greater than until ({until})")
     return prefix, after, until

@@ -27,6 +27,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from ..ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError
 from ..ops.log import get_logger
+from ..ops.operations import check_revision
 from ..ops.paths import check_parent
 from ..ops.results import WatchEvent
 from ..stores.backend import Watches, WatchHandle
@@ -77,8 +78,8 @@ def check_watch(
         InvalidSettingError: another argument is invalid.
     """
     check_parent(prefix)
-    if after is not None and (type(after) is not int or after < 0):
-        raise InvalidSettingError(f"after must be None or an int of 0 or more, not {after!r:.80}")
+    if after is not None:
+        check_revision("after", after)
     if type(max_events) is not int or max_events < 1:
         raise InvalidSettingError(f"max_events must be an int of 1 or more, not {max_events!r:.80}")
     if callback is not None:

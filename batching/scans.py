@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from ..ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError
+from ..ops.operations import check_revision
 from ..ops.paths import check_parent, check_path
 from ..ops.results import ChangePage, ForeignKeys, Range, ScanPage, ScanResult, StatPage
 from ..stores.backend import Scans
@@ -122,8 +123,8 @@ def check_scan(
     for bound in (start, end):
         if bound is not None:
             check_path(bound)
-    if revision is not None and (type(revision) is not int or revision < 0):
-        raise InvalidSettingError(f"revision must be None or an int of 0 or more, not {revision!r}")
+    if revision is not None:
+        check_revision("revision", revision)
     return prefix, Range(start, end), revision
 
 

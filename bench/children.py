@@ -36,6 +36,9 @@ class Child:
             StoreUnavailableError: it has ended.
         """
         try:
+            # Python handles a signal that comes as a wait begins only after the wait.
+            while not self._connection.poll(0.5):
+                pass
             return self._connection.recv()
         except EOFError as error:
             raise StoreUnavailableError("a process of the benchmark has ended by itself") from error

@@ -15,8 +15,8 @@ from typing import Any, Final
 from rich.console import Console
 
 from ..batching import BatchingConfig
-from ..ops.errors import InvalidSettingError, UnsupportedError
-from ..ops.exit_codes import NO_CONNECTION, OK, REFUSED
+from ..ops.errors import InvalidSettingError, MetadataStoreError, UnsupportedError
+from ..ops.exit_codes import NO_CONNECTION, OK, REFUSED, exit_code
 from ..pipeline.arguments import add_output, at_least, count, items, seconds, size
 from ..testing.servers import MEMBERS, ServerStartError
 from ..testing.servers.releases import ServerMissingError
@@ -26,7 +26,7 @@ from .load.callers import Pace
 from .load.mixes import READY_MADE, Values, load_mix
 from .load.peers import peers_of
 from .load.processes import LocalCrew, opened_crew
-from .options import FROM_1, check_writable, declare, output_console, tell, writing
+from .options import FEW, FROM_1, TIME, check_writable, declare, output_console, tell, writing
 from .results.advice import summary
 from .results.compare import compare, print_comparison
 from .results.report import check_extra as check_plots
@@ -40,6 +40,7 @@ from .sweep import (
     check_processes,
     measure,
     peer_variants,
+    planned,
     written,
 )
 from .target import BARE_TARGETS, open_target
@@ -109,15 +110,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--in-flight", FROM_1, "N", None, f"operations under way (default: {pace.in_flight})")
     add(
         "--rate",
-        at_least(0.001, float),
+        at_least(0.001, float, 10_000_000),
         "R",
         None,
         "start R operations per second, whatever the store does, instead of keeping a number under "
         "way; latencies count from the moment at which an operation was due",
     )
-    add("--threads", FROM_1, "N", None, f"threads that submit (default: {pace.threads})")
+    add("--threads", FEW, "N", None, f"threads that submit (default: {pace.threads})")
     add("--tasks", FROM_1, "N", None, "asyncio tasks that submit instead, one operation each")
-    add("--processes", FROM_1, "N", 1, "processes that share the load, with a client each")
+    add("--processes", FEW, "N", 1, "processes that share the load, with a client each")
     about = "let Spark's executors be the processes; MASTER is a cluster's URL (default: local)"
     add("--spark", str, "MASTER", None, about, nargs="?", const="local")
     about = "measure other clients of the store in the same rounds: etcd3, kazoo, rocksdict"
@@ -138,14 +139,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     length = parser.add_argument_group("length")
     add = declare(length)
     add("--rounds", FROM_1, "N", 5, "rounds; each measures every setting once, in another order")
-    add("--seconds", seconds, "TIME", pace.seconds, "length of each measurement")
+    add("--seconds", TIME, "TIME", pace.seconds, "length of each measurement")
     add("--warm-up", seconds, "TIME", pace.warm_up, "uncounted time before each measurement")
     about = "measure more rounds until the figures are known within this share (default: 0.05)"
     add("--until-stable", at_least(0.005, float), "SHARE", None, about, nargs="?", const=0.05)
     about = "drop the worse half of many settings after a few rounds, again and again"
     length.add_argument("--successive-halving", action="store_true", help=about)
     about = "advise a setting that keeps the p99 below this, at --rate"
-    add("--p99-budget", seconds, "TIME", None, about)
+    add("--p99-budget", at_least(0.0001, seconds), "TIME", None, about)
 
     result = parser.add_argument_group("results")
     add = declare(result)
@@ -183,7 +184,10 @@ def run(arguments: argparse.Namespace) -> int:
         if len(files) != 1:
             raise InvalidSettingError(f"report needs one file of results, not {len(files)}")
         check_plots()
-        _write_report(read_run(files[0]), arguments.report or files[0].with_suffix(".html"))
+        page = arguments.report or files[0].with_suffix(".html")
+        if page.resolve() == files[0].resolve():
+            raise InvalidSettingError(f"the report would replace the results: {page}")
+        _write_report(read_run(files[0]), page)
         return OK
     if files:
         raise InvalidSettingError(
@@ -206,23 +210,37 @@ def _measure(arguments: argparse.Namespace) -> int:
     name = _target_name(arguments)
     file = _json_file(arguments, name)
     timeout = getattr(arguments, "connect_timeout", 10.0)
-    with open_target(name, arguments.dir, tell, timeout, arguments.members) as target:
-        check_processes(target, sweep)
-        if arguments.peers:
-            peers = peer_variants(peers_of(target.kind.scheme))
-            sweep = replace(sweep, variants=[*sweep.variants, *peers])
-        conditions = as_document(target)
-        for warning in conditions["warnings"]:
-            tell(warning)
-        with _crew(arguments, sweep) as crew, show_live(Console(stderr=True)) as show:
-            found = measure(
-                target, sweep, crew, show, command=_command_line(), conditions=conditions
-            )
+    found: Run | None = None
+    ended: Exception | KeyboardInterrupt | None = None
+    try:
+        with open_target(name, arguments.dir, tell, timeout, arguments.members) as target:
+            check_processes(target, sweep)
+            if arguments.peers:
+                peers = peer_variants(peers_of(target.kind.scheme))
+                sweep = replace(sweep, variants=[*sweep.variants, *peers])
+            conditions = as_document(target)
+            for warning in conditions["warnings"]:
+                tell(warning)
+            found = planned(sweep, _command_line(), conditions)
+            with _crew(arguments, sweep) as crew, show_live(Console(stderr=True)) as show:
+                measure(target, sweep, crew, show, found)
+    except (Exception, KeyboardInterrupt) as error:  # also of the clean-up
+        if found is None or not any(variant.rounds for variant in found.variants):
+            raise
+        ended = error
     _show(arguments, found, file)
-    if found.broken is not None:
+    if found.broken is not None and not isinstance(ended, WrongAnswerError):
         tell(f"the run ended early: {found.broken}")
-        return NO_CONNECTION
-    return OK
+    if isinstance(ended, MetadataStoreError) and found.broken is not None:
+        return exit_code(ended)
+    if ended is not None:
+        raise ended
+    if not any(m.operations for variant in found.variants for m in variant.rounds):
+        raise InvalidSettingError(
+            f"nothing was measured: no operation ended within --seconds {arguments.seconds:g}; "
+            f"allow more time, or a higher --rate"
+        )
+    return OK if found.broken is None else NO_CONNECTION
 
 
 def _show(arguments: argparse.Namespace, found: Run, file: Path) -> None:
@@ -282,6 +300,10 @@ def _sweep(arguments: argparse.Namespace) -> Sweep:
         raise InvalidSettingError(
             f"--in-flight {in_flight} is less than one operation for each thread of each process"
         )
+    if 0 < mix.keys.count < threads * processes:
+        raise InvalidSettingError(
+            f"--keys {mix.keys.count} is less than one key for each thread of each process"
+        )
     grid = {field: getattr(arguments, f"grid_{field}") for field in _FIELDS}
     grid = {field: values for field, values in grid.items() if values is not None}
     tasks = arguments.tasks is not None
@@ -322,12 +344,13 @@ def _target_name(arguments: argparse.Namespace) -> str:
 
 
 def _json_file(arguments: argparse.Namespace, name: str) -> Path:
-    """Return the file for the results; refuse now if it cannot be written at the end."""
+    """Return the file for the results; refuse now what cannot be written at the end."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     bare = name if name in BARE_TARGETS else "url"
     file: Path = arguments.json or arguments.dir / f"bench-{bare}-{stamp}.json"
     if arguments.json is None:
         with writing(file.parent):
             file.parent.mkdir(parents=True, exist_ok=True)
-    check_writable(file)
+    report = None if arguments.no_report else arguments.report or file.with_suffix(".html")
+    check_writable(*filter(None, (file, arguments.csv, report)))
     return file

@@ -14,8 +14,10 @@ from rich.console import Console
 from ..ops.errors import InvalidSettingError
 from ..pipeline.arguments import at_least, seconds
 
-#: A type of argument: a number of something.
-FROM_1: Final = at_least(1, int)
+#: Types of arguments: a number of something; one of processes or threads; a time to measure.
+FROM_1: Final = at_least(1, int, 1_000_000)
+FEW: Final = at_least(1, int, 1_000)
+TIME: Final = at_least(0.01, seconds)
 
 
 def declare(group: argparse._ActionsContainer) -> Callable[..., None]:
@@ -35,7 +37,7 @@ def declare(group: argparse._ActionsContainer) -> Callable[..., None]:
     ) -> None:
         if default is not None:
             shown = f"{default:g}" if isinstance(default, float) else default
-            about += f" (default: {shown}{'s' if kind is seconds else ''})"
+            about += f" (default: {shown}{'s' if kind in (seconds, TIME) else ''})"
         group.add_argument(name, type=kind, metavar=value, default=default, help=about, **more)
 
     return option
@@ -66,11 +68,19 @@ def tell(message: str) -> None:
     sys.stderr.write(f"batchkeeper: {' '.join(message.splitlines())}\n")
 
 
-def check_writable(file: Path) -> None:
-    """Refuse a file that could not be written at the end.
+def check_writable(*files: Path) -> None:
+    """Refuse files that could not be written at the end.
 
     Raises:
-        InvalidSettingError: it is a folder, or there is no folder for it.
+        InvalidSettingError: one of them cannot be written, or two are the same.
     """
-    if file.is_dir() or not file.parent.is_dir():
-        raise InvalidSettingError(f"not a file that can be written: {file}")
+    real = [file.resolve() for file in files]
+    for file in real:
+        if real.count(file) > 1:
+            raise InvalidSettingError(f"two results cannot go into the same file: {file}")
+        new = not file.exists()
+        if new or file.is_file() or file.is_dir():  # Opening a pipe would end what reads it.
+            with writing(file), file.open("a"):
+                pass
+        if new:
+            file.unlink()

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any, Final
 
 from ..batching import BatchingConfig
-from ..ops.errors import InvalidSettingError, MetadataStoreError
+from ..ops.errors import InvalidSettingError
 from .conditions import server_pids
 from .load.callers import Pace
 from .load.job import Job
@@ -25,6 +25,7 @@ from .results.runs import Measured, Run, Variant
 from .results.statistics import stable, survivors
 from .rounds import Rounds, Show
 from .target import Target
+from .workload import WrongAnswerError
 
 #: Rounds of ``--until-stable``.
 MOST_ROUNDS: Final = 40
@@ -103,33 +104,16 @@ def peer_variants(peers: Sequence[Peer]) -> list[Variant]:
     return [Variant(peer.title, "peer", {}, {"peer": peer.name}) for peer in peers]
 
 
-def measure(
-    target: Target,
-    sweep: Sweep,
-    crew: LocalCrew,
-    show: Show,
-    *,
-    command: Sequence[str],
-    conditions: Mapping[str, Any],
-) -> Run:
-    """Measure everything in the sweep.
-
-    If the store goes away, the run ends with what there is, and says so in ``broken``.
+def planned(sweep: Sweep, command: Sequence[str], conditions: Mapping[str, Any]) -> Run:
+    """Return the run of a sweep before anything is measured.
 
     Args:
-        target: the store.
         sweep: what to measure.
-        crew: the processes that do it.
-        show: shows it meanwhile.
         command: the arguments of the command, for the results.
         conditions: the conditions, for the results.
-
-    Raises:
-        WrongAnswerError: the store lost or changed an acknowledged write.
-        MetadataStoreError: nothing could be measured, because the store failed at once.
     """
     pace = asdict(sweep.pace)
-    run = Run(
+    return Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command,
         conditions=conditions,
@@ -144,8 +128,34 @@ def measure(
         },
         variants=list(sweep.variants),
     )
-    _Measuring(target, sweep, crew, show, run).all_rounds()
-    return run
+
+
+def measure(target: Target, sweep: Sweep, crew: LocalCrew, show: Show, run: Run) -> None:
+    """Measure everything in the sweep.
+
+    Whatever ends it early, the run keeps what there is, and says in ``broken`` what happened, and
+    at which variant and round. If the store went away within a timed part, nothing is raised.
+
+    Args:
+        target: the store.
+        sweep: what to measure.
+        crew: the processes that do it.
+        show: shows it meanwhile.
+        run: gets the results.
+
+    Raises:
+        WrongAnswerError: the store lost or changed an acknowledged write.
+        MetadataStoreError: the store failed within a measurement.
+        KeyboardInterrupt: the run was interrupted.
+    """
+    measuring = _Measuring(target, sweep, crew, show, run)
+    try:
+        measuring.all_rounds()
+    except BaseException as error:
+        run.broken = f"{measuring.turn}: {str(error) or 'interrupted'}"
+        if isinstance(error, WrongAnswerError):
+            raise WrongAnswerError(run.broken) from error
+        raise
 
 
 class _Measuring:
@@ -155,6 +165,7 @@ class _Measuring:
         self._crew = crew
         self._run = run
         self._server = server_pids(target)
+        self.turn = "before the first round"
         dice = random.Random(sweep.seed)
         self._turns = Rounds(show, lambda names, _: dice.sample(names, len(names)))
 
@@ -182,17 +193,11 @@ class _Measuring:
         self._turns.expect(count * len(named))
         for _ in range(count):
             for name in self._turns.turns(list(named)):
-                variant = named[name]
-                try:
-                    found = self._measure(variant)
-                except MetadataStoreError as error:
-                    if not any(variant.rounds for variant in self._run.variants):
-                        raise
-                    self._run.broken = f"{name}: {error}"
-                    return
-                variant.rounds.append(found)
+                self.turn = f"{name}, round {self._turns.number + 1}"
+                found = self._measure(named[name])
+                named[name].rounds.append(found)
                 if found.broken:
-                    self._run.broken = f"{name}: {found.broken}"
+                    self._run.broken = f"{self.turn}: {found.broken}"
                     return
 
     def _measure(self, variant: Variant) -> Measured:

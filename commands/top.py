@@ -16,10 +16,11 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ..batching import Histogram
+from ..batching.settings import check_seconds
 from ..observability.server import FORMAT
 from ..ops.errors import StoreUnavailableError
 from ..ops.exit_codes import OK
-from ..pipeline.arguments import add_output, seconds
+from ..pipeline.arguments import add_output, at_least, seconds
 from .arguments import InputError
 from .output import write_json
 from .top_view import Screen
@@ -43,7 +44,7 @@ _COUNTS: Final = (
 )
 
 # Less than this, and the looks themselves would be what is shown.
-_SHORTEST: Final = 0.1
+_INTERVAL: Final = at_least(0.1, seconds)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--interval",
-        type=seconds,
+        type=_INTERVAL,
         default=1.0,
         metavar="TIME",
         help="between two looks, such as 500ms (default: 1s)",
@@ -76,9 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
         InputError: an argument is invalid, or something else answers.
         StoreUnavailableError: nothing answers.
     """
-    if arguments.interval < _SHORTEST:
-        raise InputError(f"--interval must be at least {_SHORTEST:g} s, not {arguments.interval:g}")
     host, port = _address(arguments.client)
+    check_seconds("--connect-timeout", arguments.connect_timeout)
     shown = _figures(_looks(host, port, arguments.connect_timeout, arguments.interval))
     output: str = arguments.output
     if output != "table":

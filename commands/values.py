@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from .. import Delete, Get, GetChildren, GetResult, MetadataStore, Outcome, Stat
 from ..ops.exit_codes import OK, REFUSED, exit_code
 from ..ops.sessions import SessionEvent
+from ..pipeline.arguments import at_least
 from .arguments import (
     Add,
     InputError,
@@ -53,7 +54,10 @@ def declare(add: Add) -> None:
     )
     get.add_argument("--keys-only", action="store_true", help="with --prefix, write no values")
     get.add_argument(
-        "--limit", type=int, metavar="N", help="with --prefix, write at most N values in all"
+        "--limit",
+        type=at_least(1, int),
+        metavar="N",
+        help="with --prefix, write at most N values in all",
     )
     add_revision(get)
     add_foreign(get)

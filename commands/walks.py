@@ -126,8 +126,6 @@ def _count(arguments: argparse.Namespace) -> int:
 def get_trees(arguments: argparse.Namespace) -> int:
     """Run ``get --prefix``: write the values at and below paths, in the byte order of paths."""
     check_paths(arguments.paths, root=True)
-    if arguments.limit is not None and arguments.limit < 1:
-        raise InputError(f"--limit must be at least 1, not {arguments.limit}")
     foreign = ForeignKeys()
 
     def rows(store: MetadataStore) -> Generator[tuple[Mapping[str, Any], str]]:

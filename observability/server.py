@@ -9,13 +9,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from ipaddress import ip_address
 from socketserver import TCPServer
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 from ..batching.engine import engine_of
 from ..ops.errors import InvalidSettingError, StoreClosedError, UnsupportedError
@@ -33,8 +35,10 @@ FORMAT: Final = 1
 
 # Seconds between two looks at whether the server is to end.
 _POLL: Final = 0.1
-# Seconds that a client has for its request.
+# Seconds that a client has for its request and the answer, however it spreads its bytes.
 _PATIENCE: Final = 5.0
+# Connections at a time. Prometheus and `top` need one each.
+_MOST: Final = 32
 
 _PATHS: Final = """\
 /metrics.json  the metrics of the store as JSON
@@ -57,7 +61,11 @@ def serve_metrics(
     from this machine only, unless ``allow_remote`` is set. Nobody can change anything by it. It
     shows the URL of the store and numbers, and neither paths nor values.
 
-    The server has one thread, and one more for each request under way. They are daemons.
+    A web page could give its own name this machine's address, and have a browser read the metrics.
+    So without ``allow_remote``, a request must name an IP address, ``localhost`` or ``host``.
+
+    The server has one thread, and one more for each request under way, 32 at most. A request has
+    five seconds. The threads are daemons.
 
     Args:
         store: an open store, for threads or for tasks.
@@ -82,7 +90,8 @@ def serve_metrics(
             f"allow_remote=True"
         )
     try:
-        server = MetricsServer(store, shown, family, address)
+        known = None if allow_remote else frozenset({"localhost", host.lower()})
+        server = MetricsServer(store, shown, family, address, known)
     except OSError as error:
         raise InvalidSettingError(
             f"cannot listen on {host}:{port}: {error.strerror or error}; choose another port, or 0 "
@@ -122,10 +131,11 @@ class MetricsServer:
         name: str,
         family: socket.AddressFamily,
         address: tuple[str, int],
+        known: Collection[str] | None = None,
     ) -> None:
         self._store = store
         self._process = os.getpid()
-        self._http = _Http(_Page(store, name), family, address)
+        self._http = _Http(_Page(store, name), family, address, known)
         self.host, self.port = str(self._http.server_address[0]), self._http.server_address[1]
         self.url = (
             f"http://[{self.host}]:{self.port}"
@@ -225,9 +235,19 @@ def _session(store: AnyStore) -> Mapping[str, Any]:
 class _Http(ThreadingHTTPServer):
     allow_reuse_port = False  # Some versions of Python would share the port with other processes.
 
-    def __init__(self, page: _Page, family: socket.AddressFamily, address: tuple[str, int]) -> None:
+    def __init__(
+        self,
+        page: _Page,
+        family: socket.AddressFamily,
+        address: tuple[str, int],
+        known: Collection[str] | None,
+    ) -> None:
         self.page = page
+        self.known = known  # the names that requests may use beside addresses; ``None`` for all
         self.address_family = family
+        # Open connections, by the time at which they began. The server's thread adds them, and the
+        # one that handles a request takes it out.
+        self._begun: dict[socket.socket, float] = {}
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -235,6 +255,28 @@ class _Http(ThreadingHTTPServer):
         # Not HTTPServer's, which also looks up the name of the machine; that may take seconds.
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Refuse a connection beyond the most."""
+        return len(self._begun) < _MOST
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Handle a request on a thread of its own."""
+        self._begun[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection. Either thread may call this."""
+        self._begun.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Cut off the clients that have had their time; runs after each look."""
+        overdue = time.monotonic() - _PATIENCE
+        for request, begun in self._begun.copy().items():
+            if begun < overdue:
+                with suppress(OSError):  # It has just ended.
+                    request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log what would be printed."""
@@ -250,6 +292,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         page = self.server.page
+        if not self._names_us(self.headers.get("Host")):
+            name = "use an IP address or localhost, or serve with allow_remote=True\n"
+            self._send_text(HTTPStatus.MISDIRECTED_REQUEST, name)
+            return
         try:
             match self.path.partition("?")[0]:
                 case "/metrics.json":
@@ -265,6 +311,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_text(HTTPStatus.NOT_IMPLEMENTED, f"{error}\n")
         except StoreClosedError as error:
             self._send_text(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n")
+
+    def _names_us(self, host: str | None) -> bool:
+        # Browsers always say a host; a name may be one that an attacker has pointed here.
+        if host is None or self.server.known is None:
+            return True
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            return name in self.server.known or bool(ip_address(name.partition("%")[0]))
+        except ValueError:
+            return False
 
     def _send_text(self, status: HTTPStatus, text: str) -> None:
         self._send(status, text.encode(), "text/plain; charset=utf-8")

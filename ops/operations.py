@@ -120,6 +120,18 @@ def check_expected_revision(expected_revision: int | None) -> int | None:
     )
 
 
+def check_revision(name: str, revision: int) -> None:
+    """Refuse what is no revision of a store, nor 0.
+
+    Raises:
+        InvalidSettingError: the revision is invalid. The message names it and the rule.
+    """
+    if type(revision) is not int or not 0 <= revision <= _MAX_REVISION:
+        raise InvalidSettingError(
+            f"{name} must be an int from 0 to {_MAX_REVISION}, not {revision!r:.80}"
+        )
+
+
 def _make_again(self: Any) -> tuple[Any, ...]:
     """Make unpickling check the operation again, because stores rely on that check."""
     return type(self), tuple(getattr(self, field.name) for field in fields(self))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -34,6 +35,8 @@ _Number = TypeVar("_Number", int, float)
 
 _Value = TypeVar("_Value")
 
+_YEAR: Final = 366 * 24 * 3600.0
+
 _SIZES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 
@@ -51,18 +54,22 @@ def number(text: str, kind: Callable[[str], _Number]) -> _Number:
         found = kind(text)
         if math.isfinite(found):
             return found
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     raise argparse.ArgumentTypeError(f"not {'an int' if kind is int else 'a number'}: {text!r}")
 
 
-def at_least(lowest: float, kind: Callable[[str], _Number]) -> Callable[[str], _Number]:
-    """Return a type of argument: a number of at least ``lowest``."""
+def at_least(
+    lowest: float, kind: Callable[[str], _Number], most: float = sys.maxsize
+) -> Callable[[str], _Number]:
+    """Return a type of argument: a number of at least ``lowest``, and at most ``most``."""
 
     def parse(text: str) -> _Number:
         found = number(text, kind)
         if found < lowest:
             raise argparse.ArgumentTypeError(f"must be at least {lowest}, not {text}")
+        if found > most:
+            raise argparse.ArgumentTypeError(f"must be at most {most:,}, not {text:.80}")
         return found
 
     return parse
@@ -73,6 +80,8 @@ def seconds(text: str) -> float:
     found = duration(text)
     if not 0 <= found < math.inf:
         raise argparse.ArgumentTypeError(f"not a duration such as 10s or 100ms: {text!r}")
+    if found > _YEAR:
+        raise argparse.ArgumentTypeError(f"must be at most a year, not {text:.80}")
     return found
 
 

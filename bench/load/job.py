@@ -31,6 +31,7 @@ from .work import Expected, Work, check
 #: The timeout of an operation in seconds, so that a dead store is noticed.
 _OPERATION_TIMEOUT: Final = 10.0
 _AT_ONCE: Final = 5_000
+_LONGEST_WAIT: Final = 0.5
 # Sessions end soon after their store was closed, but not always before `close` returns.
 _GRACE: Final = 10.0
 #: The steps of a measurement, if they are not shorter than the least.
@@ -173,9 +174,11 @@ class _Measurement:
             ]
             self._callers = callers
             with self._undisturbed(), ThreadPoolExecutor(number, "bench") as pool:
-                runs = [pool.submit(caller.run) for caller in callers]
                 try:
-                    wait(runs)
+                    runs = [pool.submit(caller.run) for caller in callers]
+                    # Python handles a signal that comes as a wait begins only after the wait.
+                    while wait(runs, _LONGEST_WAIT).not_done:
+                        pass
                 except BaseException:
                     barrier.abort()  # The callers look at it, and end.
                     raise

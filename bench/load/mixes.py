@@ -156,11 +156,8 @@ class Mix:
         self._check_number("conflicts.share", self.conflicts, 0, 1)
         self._check_int("transactions.size", self.transaction_size, 1, 100)
         used = {kind for kind, share in self.operations.items() if share}
-        if not keys.count and used - {"create", "ephemeral"}:
-            raise _bad(
-                self.name,
-                f"keys.count must be more than 0 for {', '.join(sorted(used - {'create'}))}",
-            )
+        if not keys.count and (needy := used - {"create", "ephemeral"}):
+            raise _bad(self.name, f"keys.count must be more than 0 for {', '.join(sorted(needy))}")
 
     def as_table(self) -> dict[str, Any]:
         """Return the mix as the table of its file, for results."""
@@ -207,6 +204,8 @@ def load_mix(name: str) -> Mix:
         return _mix(name, file.read_text(), file.parent)
     except OSError as error:
         raise InvalidSettingError(f"the mix {name} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise _bad(name, f"not TOML: {error}") from error
 
 
 def unknown(what: str, name: str, known: Mapping[str, Any], *, or_file: bool = False) -> str:

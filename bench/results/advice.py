@@ -22,7 +22,7 @@ from ..figures import scipy_stats
 from . import figures
 from .figures import rate, usable, values
 from .runs import Run, Variant
-from .statistics import MARGIN, Comparisons, Estimate, estimate, times_default
+from .statistics import MARGIN, Comparisons, Estimate, estimate, times_default, verdict
 from .wording import count, interval, listed, milliseconds, number, share, times
 
 Goal = Literal["throughput", "budget", "latency"]
@@ -367,6 +367,7 @@ def summary(run: Run) -> dict[str, Any]:
             "rounds": len(usable(variant)),
             "times_default": _plain(ratio),
             "same_as_default": same,
+            "verdict": verdict(ratio) if ratio else None,
             "latency_seconds": latencies,
             **medians,
         }

@@ -31,14 +31,19 @@ from rich.text import Text
 from . import figures
 from .figures import Figure
 from .runs import Run
-from .statistics import MARGIN, Estimate, fit, left_over, logarithms_of, root_mean_square, student
+from .statistics import (
+    Estimate,
+    Verdict,
+    fit,
+    left_over,
+    logarithms_of,
+    root_mean_square,
+    student,
+    verdict,
+)
 from .tables import Column, print_columns
 from .wording import interval, listed, milliseconds, number, times
 
-Verdict = Literal["faster", "slower", "the same", "cannot tell"]
-
-#: Runs whose difference may be greater than this are not called the same.
-_WIDEST_SAME: Final = 0.25
 _FEWEST: Final = 2
 
 #: What may differ without making figures incomparable: when, where exactly, and how often.
@@ -164,7 +169,7 @@ def _normalised(
 def _line(a: Run, b: Run, name: str, figure: Figure, ratio: Estimate, alike: bool) -> Line:
     variants = [v for run in (a, b) for v in run.variants if v.name == name]
     before, after = (statistics.median(figures.values(v, figure)) for v in variants)
-    return Line(name, _verdict(ratio) if alike else "cannot tell", before, after, ratio)
+    return Line(name, verdict(ratio) if alike else "cannot tell", before, after, ratio)
 
 
 def _ratio(
@@ -219,17 +224,6 @@ def _alone(
         * max(pooled, own)
         * math.sqrt(sum(1 / n for n in counts) * (1 - 1 / variants))
     )
-
-
-def _verdict(ratio: Estimate) -> Verdict:
-    practically = 1 / (1 + MARGIN) <= ratio.median <= 1 + MARGIN
-    if not ratio.low <= 1 <= ratio.high:
-        if practically:
-            return "the same"
-        return "faster" if ratio.median > 1 else "slower"
-    if ratio.low >= 1 / (1 + _WIDEST_SAME) and ratio.high <= 1 + _WIDEST_SAME:
-        return "the same"
-    return "cannot tell"
 
 
 def _differences(a: Run, b: Run) -> list[str]:

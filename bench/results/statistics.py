@@ -68,7 +68,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import Final
+from typing import Final, Literal
 
 from ..figures import scipy_stats
 from . import figures
@@ -83,6 +83,10 @@ LEVEL: Final = 0.95
 #: and go with the layout of code in memory, with the state of caches and with the order of
 #: measuring, and another run has others. Nor is less worth a setting of one's own.
 MARGIN: Final = 0.05
+#: Figures whose difference may be greater than this are not called the same.
+_WIDEST_SAME: Final = 0.25
+
+Verdict = Literal["faster", "slower", "the same", "cannot tell"]
 
 _RESAMPLES: Final = 4000
 _PASSES: Final = 100
@@ -138,6 +142,18 @@ def _interval(values: tuple[float, ...]) -> tuple[float, float]:
     )
     low, high = found.confidence_interval
     return float(low), float(high)
+
+
+def verdict(ratio: Estimate) -> Verdict:
+    """Return what a ratio of two rates says about them."""
+    practically = 1 / (1 + MARGIN) <= ratio.median <= 1 + MARGIN
+    if not ratio.low <= 1 <= ratio.high:
+        if practically:
+            return "the same"
+        return "faster" if ratio.median > 1 else "slower"
+    if ratio.low >= 1 / (1 + _WIDEST_SAME) and ratio.high <= 1 + _WIDEST_SAME:
+        return "the same"
+    return "cannot tell"
 
 
 class Comparisons:

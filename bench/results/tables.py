@@ -20,7 +20,7 @@ from . import figures
 from .advice import advise
 from .figures import usable, values
 from .runs import Measured, Run, Variant
-from .statistics import Comparisons, confidence, estimate, times_default
+from .statistics import Comparisons, confidence, estimate, times_default, verdict
 from .wording import count, milliseconds, number, share, spread, times
 
 #: Names are wrapped at this width at least. Where a column does not fit beside them, it goes into a
@@ -142,6 +142,9 @@ def _late(variant: Variant) -> str | None:
     return f"{variant.name} ({number(statistics.median(late))} in {len(late)} of {rounds})"
 
 
+_SIGNS: Final[Mapping[str, str]] = {"the same": "=", "cannot tell": "?"}
+
+
 def columns_of(run: Run) -> list[Column]:
     """Return the columns of the main table, without empty ones."""
     ratios = times_default(run)
@@ -149,9 +152,10 @@ def columns_of(run: Run) -> list[Column]:
     def ratio(name: str) -> str:
         if name not in ratios:
             return ""
-        found, same = ratios[name]
+        found, _ = ratios[name]
         # A ratio that is only noise gets a sign, so that nobody takes it for a finding.
-        return f"{'=' if same and name != 'default' else ''}{times(found.median)}"
+        sign = "" if name == "default" else _SIGNS.get(verdict(found), "")
+        return f"{sign}{times(found.median)}"
 
     spreads = [estimate(values(variant, figures.rate)) for variant in run.variants]
     columns = [
@@ -160,11 +164,19 @@ def columns_of(run: Run) -> list[Column]:
         Column("x def.", [ratio(variant.name) for variant in run.variants]),
         _medians(run, "p50 ms", figures.percentile("p50")),
         _medians(run, "p99 ms", figures.p99),
-        _medians(run, "batch", figures.operations_per_batch, "{:.1f}".format),
+        Column("batch", [_batch(variant) for variant in run.variants]),
         _medians(run, "µs cl.", figures.client_cpu, _microseconds),
         _medians(run, "µs srv", figures.server_cpu, _microseconds),
     ]
     return [column for column in columns if any(column.cells)]
+
+
+def _batch(variant: Variant) -> str:
+    """Return the size of a batch, with a sign if most of them left before they were full."""
+    found = estimate(values(variant, figures.operations_per_batch))
+    causes = figures.causes(variant)
+    paced = 2 * sum(causes.get(cause, 0) for cause in ("idle", "delay")) > sum(causes.values())
+    return f"{'~' if paced else ''}{found.median:.1f}" if found else ""
 
 
 def latency_columns(run: Run) -> list[Column]:
@@ -272,8 +284,9 @@ def _legend(run: Run) -> Iterator[str]:
         else "±: not known after one round"
     )
     yield (
-        f"{sure}. x def.: times the default in the same rounds; = means that they cannot be told "
-        f"apart. batch: operations per batch. µs: CPU per operation of client and server."
+        f"{sure}. x def.: times the default in the same rounds; =: the same, ?: the rounds cannot "
+        f"tell. batch: operations per batch; ~: most left before they were full, so the pace of "
+        f"the client set their size, and not max_ops. µs: CPU per operation of client and server."
     )
 
 

@@ -22,7 +22,7 @@ from ...stores.kinds import BUILT_IN
 from ...stores.registry import store_kind
 from ...testing.servers import MEMBERS, SERVERS, ServerStartError
 from ...testing.servers.releases import ServerMissingError
-from ..options import FROM_1, check_writable, declare, output_console, tell, writing
+from ..options import FEW, FROM_1, check_writable, declare, output_console, tell, writing
 from ..target import open_target
 from .checks import Verdict
 from .picture import page
@@ -56,9 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add = declare(parser)
     add("--members", FROM_1, "N", None, f"members of the throw-away server: {sizes} (default: 1)")
-    add("--hubs", FROM_1, "N", default.hubs, "hubs")
+    add("--hubs", FEW, "N", default.hubs, "hubs")
     add("--topics", FROM_1, "N", default.topics, "topics")
-    add("--subscribers", FROM_1, "N", default.subscribers, "subscribers of each topic")
+    add("--subscribers", FEW, "N", default.subscribers, "subscribers of each topic")
     add("--minutes", _FROM_0, "N", default.seconds / 60, "how long clients publish")
     add("--rate", _FROM_0, "N", default.rate, "messages a second, of all publishers")
     about = "the time from one fault to the next, such as 10s, on average"

@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--threads", FROM_1, "N", 4, "threads that create paths")
     made, add = program(_memory, "the memory of a long stream of puts")
     made.add_argument("target", nargs="?", default="rocksdb", metavar="URL")
-    add("--puts", FROM_1, "N", 2_000_000, "puts of the stream")
+    add("--puts", at_least(1, int), "N", 2_000_000, "puts of the stream")
     add("--limit", int, "MIB", 64, "by how much the process may grow")
     return parser
 

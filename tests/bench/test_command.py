@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,13 @@ from typing import Any
 import pytest
 
 from batchkeeper import Stat
+from batchkeeper.bench.load.job import Job
+from batchkeeper.bench.load.parts import Part
 from batchkeeper.bench.load.peers import peers_of
+from batchkeeper.bench.load.processes import LocalCrew
 from batchkeeper.bench.results.runs import read_run
 from batchkeeper.bench.target import BARE_TARGETS
+from batchkeeper.bench.workload import WrongAnswerError
 from batchkeeper.cli import main
 from batchkeeper.stores import BUILT_IN, memory
 from batchkeeper.stores.backend import Answer, Backend, PassingBackend, Request
@@ -244,7 +249,10 @@ def test_runs_are_compared_and_reported(
 
 def test_a_run_writes_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Unless an option disables that, beside the results, and their paths are printed."""
-    assert main(["bench", "--dir", str(tmp_path), *TINY_BENCH[:-1], "memory"]) == 0
+    arguments = ["bench", "--dir", str(tmp_path), *TINY_BENCH[:-1], "memory"]
+    assert main([*arguments, "--report", "/nowhere/page"]) == 3
+    assert one_line(capsys.readouterr().err).startswith("batchkeeper: /nowhere/page cannot be")
+    assert main(arguments) == 0
     page, results = sorted(tmp_path.iterdir())
     assert (page.suffix, results.suffix) == (".html", ".json")
     assert capsys.readouterr().err.splitlines()[-2:] == [
@@ -304,6 +312,47 @@ def test_a_store_that_lies_fails_the_bench(
 
 
 @pytest.mark.parametrize(
+    ("error", "code", "why"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (WrongAnswerError("missing: /a"), 1, "missing: /a"),
+    ],
+    ids=["interrupt", "wrong answer"],
+)
+def test_a_run_that_ends_early_keeps_what_was_measured(
+    error: BaseException,
+    code: int,
+    why: str,
+    bench: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is shown and saved, and the last line names the variant and the round."""
+    measured, left = LocalCrew.measure, [None] * 4
+
+    def measure(crew: LocalCrew, job: Job) -> list[Part]:
+        if not left:
+            raise error
+        left.pop()
+        return measured(crew, job)
+
+    monkeypatch.setattr(LocalCrew, "measure", measure)
+    file = tmp_path / "kept.json"
+    try:
+        assert bench("memory", "--rounds", "2", "--max-ops", "50", "--json", str(file)) == code
+    except KeyboardInterrupt:
+        assert code == 130
+    run = read_run(file)
+    assert sum(len(variant.rounds) for variant in run.variants) == 4
+    assert run.broken is not None
+    assert run.broken.endswith(f", round 2: {why}")
+    out, err = capsys.readouterr()
+    assert "2 interleaved rounds" in out
+    assert err.splitlines()[-1].endswith(run.broken)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["nonsense"], "neither a store's URL nor one of rocksdb, etcd, zookeeper, memory"),
@@ -313,9 +362,14 @@ def test_a_store_that_lies_fails_the_bench(
         (["report"], "report needs one file of results, not 0"),
         (["compare", "/nowhere/a", "/nowhere/b"], "/nowhere/a cannot be read: No such file"),
         (["--in-flight", "x"], "argument --in-flight: not an int: 'x'"),
-        (["--rounds", "0"], "argument --rounds: must be at least 1, not 0"),
         (["--seconds", "nan"], "argument --seconds: not a duration such as 10s or 100ms: 'nan'"),
-        (["--rate", "0"], "argument --rate: must be at least 0.001, not 0"),
+        (["--seconds", "0"], "argument --seconds: must be at least 0.01, not 0"),
+        (["--seconds", "9999999999h"], "--seconds: must be at most a year, not 9999999999h"),
+        (["--rate", "1e300"], "argument --rate: must be at most 10,000,000, not 1e300"),
+        (["--seed", "9" * 400], "argument --seed: not an int: '999"),
+        (["--keys", "0"], "keys.count must be more than 0 for delete, get, update\n"),
+        (["--keys", "1", "--threads", "2"], "--keys 1 is less than one key for each thread"),
+        (["--mix", sys.executable], "not TOML: 'utf-8' codec can't decode"),
         (["--max-ops", "5,"], "argument --max-ops: not an int: ''"),
         (["--max-ops", "5,5"], "argument --max-ops: a value stands there twice: 5,5"),
         (["--max-ops", "9..5"], "not a range of numbers above 0, such as 16..128: 9..5"),
@@ -329,10 +383,9 @@ def test_a_store_that_lies_fails_the_bench(
         (["--p99-budget", "5ms"], "--p99-budget needs --rate"),
         (["memory", "--processes", "2"], "several processes cannot share memory (memory)"),
         (["rocksdb", "--spark"], "several processes cannot share RocksDB (rocksdb)"),
-        (
-            ["--json", "/nowhere/at/all/file"],
-            "not a file that can be written: /nowhere/at/all/file",
-        ),
+        (["--json", "/nowhere/file"], "/nowhere/file cannot be written: No such file"),
+        (["--csv", "/tmp"], "/tmp cannot be written: Is a directory"),
+        (["--json", "/tmp/a", "--csv", "/tmp/a"], "two results cannot go into the same file"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_3(
@@ -345,7 +398,8 @@ def test_bad_input_is_one_line_and_exit_code_3(
     assert bench(*arguments) == 3
     out, err = capsys.readouterr()
     assert out == ""
-    assert message in one_line(err)
+    assert one_line(err)
+    assert message in err
 
 
 def test_an_unreachable_server_is_one_line_and_exit_code_2(

@@ -13,7 +13,7 @@ from batchkeeper.bench.load.mixes import Keys, Mix
 from batchkeeper.bench.load.parts import Part, encoded
 from batchkeeper.bench.load.processes import LocalCrew
 from batchkeeper.bench.results.runs import Run
-from batchkeeper.bench.sweep import Sweep, batching_variants, measure
+from batchkeeper.bench.sweep import Sweep, batching_variants, measure, planned
 from batchkeeper.bench.target import Target
 from batchkeeper.stores import parse_url
 
@@ -39,7 +39,9 @@ def swept(crew: Crew, url: str) -> Run:
     variants = batching_variants({"max_ops": [2, 4]})
     sweep = Sweep(mix, variants, Pace(), seed=5, rounds=ROUNDS)
     target = Target("memory", parse_url(url), "/bench", None, 10.0)
-    return measure(target, sweep, crew, lambda *_: None, command=(), conditions={})
+    run = planned(sweep, command=(), conditions={})
+    measure(target, sweep, crew, lambda *_: None, run)
+    return run
 
 
 @pytest.fixture
@@ -67,4 +69,4 @@ def test_a_measurement_that_ends_early_ends_the_run(url: str) -> None:
     assert len(crew.jobs) == 6
     assert sum(len(variant.rounds) for variant in run.variants) == 6
     assert run.broken is not None
-    assert run.broken.endswith(": no server")
+    assert run.broken.endswith(", round 2: no server")

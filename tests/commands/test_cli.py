@@ -245,7 +245,8 @@ def test_no_connection_ends_with_2(run: Run, scheme: str) -> None:
         (("load", "/dev/null", "--max-delay", "-1"), "max_delay"),
         (("load", "/dev/null", "--max-in-flight", "many"), "many"),
         (("get", "/a", "--keys-only"), "--keys-only and --limit with --prefix only"),
-        (("get", "/a", "--prefix", "--limit", "0"), "--limit must be at least 1, not 0"),
+        (("get", "/a", "--prefix", "--limit", "9" * 20), "--limit: must be at most 9,223,"),
+        (("scan", "/", "--revision", "9" * 20), "revision must be an int from 0 to 9223372036"),
         # The right help, and what was meant.
         (("gett",), "no command 'gett': did you mean 'get'? (see batchkeeper --help)"),
         (("frobnicate",), "no command 'frobnicate' (known: get, put, "),

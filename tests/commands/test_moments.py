@@ -10,11 +10,18 @@ from ..programs import run_python
 
 # Sends the signal as a module is looked for, or at the end of Python, and runs the command.
 PROGRAM = """
-import atexit, signal, sys
+import atexit, signal, sys, time
 moment, *sys.argv[1:] = sys.argv[1:]
+
+class Last:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
 
 class Finder:
     def find_spec(name, path=None, target=None):
+        if moment == "finalizer" and name == "rocksdict":
+            Last()
+            time.sleep(60)
         if name == moment:
             signal.raise_signal(signal.SIGINT)
 
@@ -37,6 +44,7 @@ sys.exit(main())
         ("argparse", 130),
         ("batchkeeper.batching.engine", 130),
         ("rocksdict", 130),
+        ("finalizer", 130),
         ("end", 130),
         ("last", 0),
     ],
@@ -44,6 +52,7 @@ sys.exit(main())
 def test_ctrl_c_leaves_no_traceback(moment: str, code: int, tmp_path: Path) -> None:
     """While modules are loaded and while Python ends, nothing is printed; the code is 130.
 
+    It is not lost in a finalizer either, whose exceptions Python drops.
     In the last moment there is nothing left to interrupt, and the code is that of the command.
     """
     done = run_python(

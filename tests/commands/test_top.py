@@ -142,7 +142,7 @@ def test_something_else_that_listens(run: Run) -> None:
         (("host:port",), "'host:port'"),
         (("https://localhost:1",), "only http"),
         (("0",), "'127.0.0.1:0'"),
-        (("9100", "--interval", "1ms"), "at least 0.1 s"),
+        (("9100", "--interval", "1ms"), "at least 0.1"),
         (("9100", "--interval", "soon"), "'soon'"),
     ],
 )

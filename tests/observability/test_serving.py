@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import http.client
 import json
 import os
+import select
 import socket
 import urllib.error
 import urllib.request
 import warnings
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ import batchkeeper as bk
 from batchkeeper.observability import MetricsServer, serve_metrics
 
 from ..programs import run_python
+from ..waiting import PATIENCE, until
 
 WITHOUT_PROMETHEUS = """
 import sys, urllib.error, urllib.request
@@ -39,6 +43,10 @@ def page(served: MetricsServer, path: str) -> tuple[str, bytes]:
         return answer.headers["Content-Type"], answer.read()
 
 
+def connected(served: MetricsServer) -> socket.socket:
+    return socket.create_connection((served.host, served.port), timeout=PATIENCE)
+
+
 def listens(served: MetricsServer) -> bool:
     with socket.socket() as client:
         return client.connect_ex((served.host, served.port)) == 0
@@ -58,6 +66,53 @@ def test_the_page_has_the_metrics_of_the_store(store: bk.MetadataStore) -> None:
         assert b'batchkeeper_operations_total{kind="put",store="mine"} 21.0' in body
         with pytest.raises(urllib.error.HTTPError, match="404"):
             page(served, "/other")
+
+
+def test_a_web_page_that_names_this_machine_reads_nothing(store: bk.MetadataStore) -> None:
+    """A request has to name an address or localhost, unless remote ones are allowed."""
+
+    def status(served: MetricsServer, host: str) -> int:
+        client = http.client.HTTPConnection(served.host, served.port, timeout=PATIENCE)
+        with closing(client):
+            client.request("GET", "/metrics.json", headers={"Host": host})
+            return client.getresponse().status
+
+    for allowed, wrong in ((False, 421), (True, 200)):
+        with serve_metrics(store, port=0, allow_remote=allowed) as served:
+            for host in ("127.0.0.1:9100", "localhost", "LOCALHOST:1", "[::1]:9"):
+                assert status(served, host) == 200
+            for host in ("evil.example:9100", "127.0.0.1.evil.example", "[", ""):
+                assert status(served, host) == wrong
+
+
+def test_a_slow_client_is_cut_off(store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that sends a byte now and then has no more time than others."""
+    monkeypatch.setattr("batchkeeper.observability.server._PATIENCE", 0.3)
+    with (
+        serve_metrics(store, port=0) as served,
+        connected(served) as client,
+        suppress(ConnectionError),
+    ):
+        while not select.select([client], [], [], 0.05)[0]:
+            client.send(b"G")
+        assert client.recv(1) == b""
+
+
+def test_connections_beyond_the_most_are_refused(store: bk.MetadataStore) -> None:
+    """They are closed at once, and there is room again when another one has ended."""
+    with serve_metrics(store, port=0) as served, ExitStack() as clients:
+        for _ in range(32):
+            clients.enter_context(connected(served))
+        with connected(served) as further, suppress(ConnectionError):
+            assert further.recv(1) == b""
+        clients.close()
+
+        def answers() -> bool:
+            with suppress(OSError):
+                return bool(page(served, "/metrics.json"))
+            return False
+
+        until(answers)
 
 
 def test_the_server_ends_with_its_store_or_before() -> None:

@@ -1,8 +1,7 @@
 """The pictures of a report, drawn by Matplotlib.
 
-Each picture is drawn twice: wide, for screens and paper, and narrow, for phones. Variants that
-matter have the same colour, sign and dash in all pictures; the others are pale. No picture relies
-on colour alone.
+Each picture is drawn twice: wide, for screens and paper, and narrow, for phones. A variant has the
+same colour, sign and dash in all pictures. No picture relies on colour alone.
 """
 
 from __future__ import annotations
@@ -26,14 +25,16 @@ from .. import figures
 from ..advice import advise
 from ..figures import usable, values
 from ..runs import Moment, Run, Variant
-from ..statistics import Estimate, estimate, times_default
+from ..statistics import Estimate, estimate, times_default, verdict
 from ..wording import milliseconds, number, share, times
-from .svg import COLOURS, INK, PALE, STYLE, inline
+from .svg import COLOURS, INK, STYLE, inline
 
 _WIDE: Final = 9.2
 _NARROW: Final = 3.5
 #: Of a bar with its gap, in inches.
 _ROW: Final = 0.24
+#: Of a line of a key.
+_KEY: Final = 0.18
 _HATCHES: Final = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "oooo")
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 2)))
@@ -111,11 +112,15 @@ def _picture(
     return Picture(title, words, "".join(parts), ("variant", *head), list(rows))
 
 
-def _legend(figure: Any, shown: Iterable[str], style_of: Mapping[str, Style], narrow: bool) -> None:
+def _legend(figure: Any, styles: Iterable[Style], narrow: bool) -> None:
     """Put the key below the picture, where it hides nothing."""
-    found = dict.fromkeys(style_of.get(name, OTHERS) for name in shown)
-    handles = [style.handle() for style in sorted(found, key=lambda style: style is OTHERS)]
+    handles = [style.handle() for style in styles]
     figure.legend(handles=handles, loc="outside lower left", ncols=1 if narrow else 3)
+
+
+def _with_key(names: int) -> tuple[float, float]:
+    """Return the heights of a picture with the names of all variants below it."""
+    return 4.2 + _KEY * math.ceil(names / 3), 3.6 + _KEY * names
 
 
 def _trade_off(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
@@ -127,7 +132,7 @@ def _trade_off(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
     def draw(figure: Any, narrow: bool, titles: _Titles) -> None:
         axes = figure.subplots()
         for name, (rate, p99) in points.items():
-            bars = _point(axes, style_of.get(name, OTHERS), rate.median, p99.median)
+            bars = _point(axes, style_of[name], rate.median, p99.median)
             titles.of(
                 bars,
                 f"{name}: {number(round(rate.median))} operations per second, p99 "
@@ -144,14 +149,14 @@ def _trade_off(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_xlabel("operations per second")
         axes.set_ylabel("p99 in ms")
-        _legend(figure, points, style_of, narrow)
+        _legend(figure, style_of.values(), narrow)
 
     return _picture(
         "Throughput against latency",
         "Right is more throughput, down is less latency. No variant is better in both than one on "
         "the dashed line (the Pareto front, without peers). Thin lines are the intervals of the "
         "medians.",
-        (4.6, 4.6),
+        _with_key(len(style_of)),
         draw,
         ("ops/s", "low", "high", "p99 ms", "low", "high", "front"),
         (
@@ -179,7 +184,7 @@ def _ratios(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
         axes = figure.subplots()
         axes.axvline(1, color=INK, lw=1, ls="--")
         for row, (name, (ratio, same)) in enumerate(found.items()):
-            sign = _point(axes, style_of.get(name, OTHERS), ratio.median, row)
+            sign = _point(axes, style_of[name], ratio.median, row)
             if same:
                 sign.set_markerfacecolor("none")
             titles.of(sign, f"{name}: {times(ratio.median)} times the default")
@@ -189,12 +194,6 @@ def _ratios(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
         axes.set_xlabel("times the default")
         _names(axes, list(found), narrow)
 
-    def verdict(name: str) -> str:
-        ratio, same = found[name]
-        if name == "default":
-            return ""
-        return "the same" if same else "faster" if ratio.median > 1 else "slower"
-
     return _picture(
         "Faster or slower than the default",
         "Ratios within the same rounds, with intervals that allow for the number of variants. A "
@@ -202,7 +201,10 @@ def _ratios(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
         _heights(len(found)),
         draw,
         ("times the default", "low", "high", "verdict"),
-        ((name, *_cells(ratio, times), verdict(name)) for name, (ratio, _) in found.items()),
+        (
+            (name, *_cells(ratio, times), "" if name == "default" else verdict(ratio))
+            for name, (ratio, _) in found.items()
+        ),
     )
 
 
@@ -217,14 +219,14 @@ def _percentiles(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
     def draw(figure: Any, narrow: bool, titles: _Titles) -> None:
         axes = figure.subplots()
         for name, points in curves.items():
-            style = style_of.get(name, OTHERS)
+            style = style_of[name]
             (line,) = axes.plot(
                 [1 / (1 - p / 100) for p, _ in points],
                 [seconds for _, seconds in points],
                 color=style.colour,
                 ls=style.dash,
-                lw=0.7 if style is OTHERS else 1.8,
-                zorder=2 if style is OTHERS else 3,
+                lw=1.8 if style.matters else 0.8,
+                zorder=3 if style.matters else 2,
             )
             titles.of(line, name)
         axes.set_xscale("log")
@@ -236,14 +238,14 @@ def _percentiles(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
         _plain_ticks(axes.yaxis, 1000)
         axes.set_xlabel("share of operations")
         axes.set_ylabel("latency of at most, in ms")
-        _legend(figure, curves, style_of, narrow)
+        _legend(figure, style_of.values(), narrow)
 
     names = [name for name in figures.PERCENTILES if name != "max"]
     return _picture(
         "Percentiles of the latency",
         "Each step to the right has a tenth of the operations above it. A curve that stays low has "
         "no slow operations. All rounds together.",
-        (4.6, 4.6),
+        _with_key(len(style_of)),
         draw,
         (*(f"{name} ms" for name in names), "max ms"),
         (
@@ -263,7 +265,8 @@ def _at(points: Sequence[tuple[float, float]], percentile: float) -> float | Non
 
 
 def _over_time(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
-    series = {n: found for n in style_of if (found := moments(figures.named(run, n)))}
+    leading = [name for name, style in style_of.items() if style.matters]
+    series = {n: found for n in leading if (found := moments(figures.named(run, n)))}
     if not series:
         return None
 
@@ -278,7 +281,7 @@ def _over_time(run: Run, style_of: Mapping[str, Style]) -> Picture | None:
             axes.set_title(title)
             axes.set_ylim(bottom=0)
         depths.set_xlabel("seconds")
-        _legend(figure, series, style_of, narrow)
+        _legend(figure, (style_of[name] for name in series), narrow)
 
     rows = []
     for name, points in series.items():
@@ -308,8 +311,8 @@ def _causes(run: Run) -> Picture | None:
     }
     return _bars(
         "Why batches were sent",
-        "ops, bytes: a batch was full. delay: its time was over. idle: nothing was in flight. Many "
-        "by delay: operations waited for company that did not come.",
+        "ops, bytes: a batch was full. delay: max_delay was over. idle: nothing was in flight. "
+        "Many by delay or idle: the pace at which the client submits set the size, not max_ops.",
         kinds,
         shares,
         "share of batches",
@@ -389,8 +392,8 @@ def _point(axes: Any, style: Style, x: float, y: float) -> Any:
         [y],
         style.marker,
         color=style.colour,
-        ms=5 if style is OTHERS else 7,
-        zorder=2 if style is OTHERS else 3,
+        ms=7 if style.matters else 5,
+        zorder=3 if style.matters else 2,
     )
     return sign
 
@@ -445,6 +448,7 @@ class Style:
     colour: str
     marker: str
     dash: Any
+    matters: bool = True
 
     def handle(self) -> Line2D:
         """Return its sign in a key."""
@@ -453,24 +457,24 @@ class Style:
         )
 
 
-#: How all others look.
-OTHERS: Final = Style("other variants", PALE, "o", "-")
-
-
 def styles(run: Run) -> dict[str, Style]:
-    """Return the looks of the variants that matter most, at most as many as there are colours.
+    """Return the looks of all variants; no two of the first 49 have the same.
 
-    These are the default, single execution, the advised variant, the Pareto front and peers.
+    Those that matter come first, at most as many as there are colours: the default, single
+    execution, the advised variant, the Pareto front and peers.
     """
     measured = [variant.name for variant in run.variants if usable(variant)]
     peers = [v.name for v in run.variants if v.kind == "peer"]
     wanted = ["default", "single", advise(run).variant, *front(run, trade_offs(run)), *peers]
-    chosen = [name for name in dict.fromkeys(wanted) if name in measured] or measured
+    chosen = [name for name in dict.fromkeys([*wanted, *measured]) if name in measured]
     colours = (INK, *COLOURS)
-    return {
-        name: Style(name, colour, marker, dash)
-        for name, colour, marker, dash in zip(chosen, colours, _MARKERS, _DASHES, strict=False)
-    }
+    found = {}
+    for place, name in enumerate(chosen):
+        # The next seven have the same colours with the signs and dashes of their neighbours.
+        again, at = divmod(place, len(colours))
+        sign = (at + again) % len(colours)
+        found[name] = Style(name, colours[at], _MARKERS[sign], _DASHES[sign], not again)
+    return found
 
 
 def trade_offs(run: Run) -> dict[str, tuple[Estimate, Estimate]]:

@@ -16,7 +16,6 @@ from typing import Any, Final
 # the variables take their places afterwards.
 INK: Final = "#010203"
 GRID: Final = "#040506"
-PALE: Final = "#070809"
 
 #: Colours that people with any colour vision can tell apart (Okabe and Ito), for light and dark
 #: pages. Their yellow is left out, because it is too light for a white page.
@@ -54,7 +53,7 @@ STYLE: Final[Mapping[str, Any]] = {
     "ytick.color": INK,
 }
 
-_NAMES: Final = {INK: "ink", GRID: "line", PALE: "pale"}
+_NAMES: Final = {INK: "ink", GRID: "line"}
 
 
 def variables(*, dark: bool) -> str:

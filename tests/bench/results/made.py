@@ -61,7 +61,7 @@ def measured(number: int, rate: float, **fields: Any) -> Measured:
         store_seconds={"mean": 0.0005, "p50": 0.0004, "p99": 0.002},
         batches=operations // 10,
         batched=operations,
-        causes={"ops": operations // 20, "idle": operations // 10 - operations // 20},
+        causes={"ops": operations // 10 - operations // 40, "idle": operations // 40},
         fall_backs=0,
         waits=0,
         conflicts=0,

@@ -155,14 +155,17 @@ def test_colours_can_be_seen_on_both_pages() -> None:
 
 
 def test_looks_differ_by_more_than_colour() -> None:
-    """Each variant that matters has a colour, a sign and a dash of its own."""
+    """No two variants look the same, and those that matter share neither colour, sign nor dash."""
     rates = {f"max_ops={n}": 1e3 * n for n in range(1, 20)}
     found = styles(noisy({"single": 5e2, "default": 9e3, **rates, "etcd3": 10.0}, 3))
     assert list(found)[:2] == ["default", "single"]
     assert "etcd3" in found
-    assert len(found) <= 7
+    assert len({(style.colour, style.marker) for style in found.values()}) == 22
+    assert len({(style.colour, str(style.dash)) for style in found.values()}) == 22
+    leading = [style for style in found.values() if style.matters]
+    assert len(leading) == 7
     for kind in ("colour", "marker", "dash"):
-        assert len({getattr(style_of, kind) for style_of in found.values()}) == len(found)
+        assert len({getattr(style, kind) for style in leading}) == 7
 
 
 def test_the_front_has_what_nothing_beats() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Mapping
 
 import pytest
 from rich.console import Console
 
 from batchkeeper.bench.results.runs import Run
-from batchkeeper.bench.results.tables import as_csv, print_run
+from batchkeeper.bench.results.tables import as_csv, columns_of, print_run
 
 from .made import measured, noisy, open_loop, run, variant
 
@@ -71,12 +72,25 @@ def test_rows_of_a_pipe_are_columns() -> None:
 
 
 def test_a_ratio_that_is_noise_has_a_sign() -> None:
-    """A ratio to the default that cannot be told apart has an equals sign before it."""
-    text = shown(noisy({"default": 1e4, "max_ops=16": 1e4, "max_ops=1": 2e3}, 5, 0.03))
-    row = next(line for line in text.splitlines() if line.startswith("max_ops=16"))
-    assert re.search(r"=(0\.9|1\.0)\d", row)
-    row = next(line for line in text.splitlines() if line.startswith("max_ops=1 "))
-    assert "=0." not in row
+    """An equals sign says the same as the default, a question mark that nobody knows."""
+    rates = {"default": 1e4, "max_ops=16": 1e4, "max_ops=1": 2e3}
+
+    def ratios(rounds: int, noise: float) -> Mapping[str, str]:
+        found = noisy(rates, rounds, noise)
+        (column,) = [column for column in columns_of(found) if column.head == "x def."]
+        return dict(zip(rates, column.cells, strict=True))
+
+    assert re.fullmatch(r"=(0\.9|1\.0)\d", ratios(5, 0.03)["max_ops=16"])
+    assert re.fullmatch(r"0\.\d\d", ratios(5, 0.03)["max_ops=1"])
+    assert {text[0] for text in list(ratios(3, 0.8).values())[1:]} == {"?"}
+
+
+def test_a_batch_that_the_client_has_cut_has_a_sign() -> None:
+    """Where most batches left before they were full, max_ops did not set their size."""
+    cut = variant("default", [1e3] * 3, causes={"ops": 1, "delay": 1, "idle": 1})
+    full = variant("max_ops=16", [1e3] * 3, causes={"ops": 2, "delay": 1})
+    (column,) = [column for column in columns_of(run(cut, full)) if column.head == "batch"]
+    assert [cell[0] for cell in column.cells] == ["~", "1"]
 
 
 def test_the_confidence_is_told() -> None:

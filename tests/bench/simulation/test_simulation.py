@@ -145,7 +145,7 @@ def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
         (("--rate", "0"), "rate must be above 0"),
         (("--members", "2"), "1, 3, 5 or 7"),
         (("--store", "etcd://h:1", "--members", "3"), "only for the servers"),
-        (("--html", "/no/such/folder/x.html"), "not a file that can be written"),
+        (("--html", "/no/such/folder/x.html"), "x.html cannot be written"),
     ],
 )
 def test_bad_input(
