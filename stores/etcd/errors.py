@@ -157,6 +157,10 @@ _TABLE: Final[dict[StatusCode, tuple[tuple[str, Verdict, Reason], ...]]] = {
 }
 
 
+# ``etcd grpc-proxy`` passes etcd's errors on with their texts, but with the code UNKNOWN.
+_ETCD: Final = "etcdserver: "
+_UNCODED: Final = tuple(row for rows in _TABLE.values() for row in rows if row[0])
+
 # gRPC's texts if a host's name cannot be looked up: of its own resolver, and of the C library's.
 _LOOKUP: Final = re.compile("errors resolving|DNS resolution failed|lookup failed for")
 
@@ -200,13 +204,15 @@ class UnansweredError(IndeterminateError):
 
 def judge(code: StatusCode, message: str, *, write: bool) -> Failure:
     """Return the verdict and the reason for a call that failed with ``code`` and ``message``."""
-    rows = _TABLE.get(code, ())
+    passed_on = code is StatusCode.UNKNOWN and message.startswith(_ETCD)
+    rows = _UNCODED if passed_on else _TABLE.get(code, ())
     verdict, reason = next(
         ((verdict, reason) for text, verdict, reason in rows if text in message),
         (Verdict.UNKNOWN, Reason.OTHER),
     )
     open_for_a_write = verdict in (Verdict.UNKNOWN, Verdict.APPLIED)
-    if code is StatusCode.RESOURCE_EXHAUSTED and open_for_a_write and not write:
+    exhausted = code is StatusCode.RESOURCE_EXHAUSTED or reason is Reason.NO_SPACE
+    if exhausted and open_for_a_write and not write:
         # These leave the outcome of a write open, but a read is simply refused.
         verdict = Verdict.REFUSED
     return Failure(verdict, reason)
@@ -275,5 +281,5 @@ def failed_lookup(address: str, message: str) -> str | None:
 
 def short(message: str) -> str:
     """Return gRPC's or etcd's text in one line of limited length."""
-    text = " ".join(message.split()).removeprefix("etcdserver: ")
+    text = " ".join(message.split()).removeprefix(_ETCD)
     return text if len(text) <= 300 else f"{text[:297]}..."

@@ -50,12 +50,10 @@ __all__ = ["WriteId", "WriteIds"]
 
 log = get_logger(__name__)
 
-# Seconds. A transaction that is settled before its lease ends is settled for certain. If etcd
-# grants no new lease, the last one is used for twice as long as usual.
+# Seconds. A transaction that is settled before its lease ends is settled for certain. So a lease is
+# replaced after a third of the time that etcd has granted. If it grants no new one, the last one is
+# used for twice as long. After a third without use, a slot may have lost its write id with it.
 _LEASE: Final = 1800
-_OVERDUE: Final = 1200
-# After this many seconds without use, a slot may have lost its write id with the lease.
-_STALE: Final = 600
 
 
 class _IdSlot:
@@ -146,12 +144,10 @@ class WriteIds:
     Attributes:
         permitted: whether a transaction has room for a write id. It becomes ``False`` if a lower
             limit of the server turns up.
-        renew: seconds after which a lease is replaced.
         reconsider: seconds after which refused write ids are tried again, because permissions
             change.
     """
 
-    renew: Final = 600
     reconsider: Final = 600
 
     def __init__(self, connection: EtcdConnection, prefix: str, *, permitted: bool = True) -> None:
@@ -164,6 +160,7 @@ class WriteIds:
         self._numbers = 0
         self._lease = 0
         self._granted = 0.0
+        self._third = _LEASE / 3  # of the seconds that were granted
         self._under_way = 0
         self._closed = False
         self._granting = threading.Lock()  # held by the thread that requests a lease
@@ -193,7 +190,7 @@ class WriteIds:
             number = self._numbers
             # The slot that came back last was used most recently.
             slot = self._free.pop() if self._free else None
-            if slot is None or now - slot.used > _STALE:
+            if slot is None or now - slot.used > self._third:
                 self._slots += 1
                 slot = _IdSlot(f"{self._place}{self._slots}".encode())
         return WriteId(slot, number, lease)
@@ -258,12 +255,12 @@ class WriteIds:
 
     def _current_lease(self, deadline: float) -> int | None:
         with self._lock:
-            lease, age = self._lease, time.monotonic() - self._granted
+            lease, age, third = self._lease, time.monotonic() - self._granted, self._third
         if not self._wanted():
             return None
-        if lease and age < self.renew:
+        if lease and age < third:
             return lease
-        usable = lease and age < _OVERDUE
+        usable = lease and age < 2 * third
         patience = 0.0 if usable else max(0.0, deadline - time.monotonic())
         if not self._granting.acquire(timeout=patience):
             if usable:
@@ -273,7 +270,7 @@ class WriteIds:
             if not self._wanted():
                 return None
             # Only the thread that holds _granting grants a lease.
-            if self._lease and time.monotonic() - self._granted < self.renew:
+            if self._lease and time.monotonic() - self._granted < self._third:
                 return self._lease
             return self._grant(deadline)
         except EtcdRefusedError as refusal:
@@ -312,7 +309,7 @@ class WriteIds:
             break
         with self._lock:
             if not self._closed:
-                self._lease, self._granted = lease, granted
+                self._lease, self._granted, self._third = lease, granted, granting.TTL / 3
         return lease
 
     def _try(self, lease: int, deadline: float) -> None:

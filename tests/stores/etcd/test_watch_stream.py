@@ -19,6 +19,8 @@ from .live import Told
 
 #: The flag of an answer that the next one continues, which etcd3's messages lack.
 FRAGMENT = b"\x38\x01"
+#: The id that a client proposes for its first watch.
+FIRST = 2**32 + 1
 
 
 class Stream(Iterator[Any]):
@@ -41,12 +43,13 @@ class Member:
         starts: the first revision of each watch that was requested, in order.
     """
 
-    def __init__(self, *answers: bytes, silent: bool = False) -> None:
+    def __init__(self, *answers: bytes, silent: bool = False, chosen: int = FIRST) -> None:
         self.starts: list[int] = []
         self._revision = 100
         self._answers = answers
         self._over = False
         self._silent = silent
+        self._chosen = chosen
 
     def call(self, *_: Any, **__: Any) -> Any:
         return SimpleNamespace(header=SimpleNamespace(revision=self._revision, cluster_id=1))
@@ -73,7 +76,7 @@ class Member:
             if self._over:
                 return
             time.sleep(0.01)
-        yield response(created=True, watch_id=1)
+        yield response(created=True, watch_id=self._chosen)
         answers, self._answers = self._answers, ()
         self._revision = 200
         yield from map(messages.WatchResponse.FromString, answers)
@@ -99,8 +102,8 @@ def progress(revision: int, watch_id: int) -> bytes:
 def start_again() -> Callable[..., tuple[int, Told]]:
     """Return the revision at which a watch continues after the answers, and its events."""
 
-    def run(*answers: bytes) -> tuple[int, Told]:
-        member, told = Member(*answers), Told()
+    def run(*answers: bytes, chosen: int = FIRST) -> tuple[int, Told]:
+        member, told = Member(*answers, chosen=chosen), Told()
         watches = EtcdWatches(member, "")  # type: ignore[arg-type]
         with closing(watches):
             try:
@@ -116,17 +119,23 @@ def start_again() -> Callable[..., tuple[int, Told]]:
 def test_a_report_of_progress_counts_only_for_watches_that_it_covers(
     start_again: Callable[..., tuple[int, Told]],
 ) -> None:
-    """The answer to the request for a watch may overtake a report that was made before it."""
+    """The answer to the request for a watch may overtake a report that was made before it.
+
+    A peer may have chosen the name of the watch itself, from 0 on, as ``etcd grpc-proxy`` does.
+    """
     assert start_again(progress(150, -1))[0] == 100
-    assert start_again(progress(150, 1))[0] == 150
+    assert start_again(progress(150, FIRST))[0] == 150
+    assert start_again(progress(150, -1), chosen=0)[0] == 100
+    assert start_again(progress(150, 0), chosen=0)[0] == 150
+    assert start_again(progress(150, 0), chosen=1)[0] == 100
 
 
 def test_progress_does_not_complete_a_divided_answer(
     start_again: Callable[..., tuple[int, Told]],
 ) -> None:
     """Of a revision whose changes have not all come, the watch gets all again."""
-    part = response(101, 101, watch_id=1).SerializeToString() + FRAGMENT
-    again, told = start_again(part, progress(150, 1))
+    part = response(101, 101, watch_id=FIRST).SerializeToString() + FRAGMENT
+    again, told = start_again(part, progress(150, FIRST))
     assert again <= 101
     assert told.all == []
 
