@@ -113,8 +113,9 @@ def _difference(found: GetResult | None, baseline: _Baseline) -> EventType | Non
     """Return how a key has changed since a watcher read it, if it has."""
     if found is None:
         return EventType.REMOVED if baseline.there else None
-    newer = baseline.revision is None or found.stat.revision > baseline.revision
-    return EventType.CHANGED if newer else None
+    # Revisions run back if the server was restored from a backup.
+    same = baseline.revision == found.stat.revision
+    return None if same else EventType.CHANGED
 
 
 class AsyncWatchers:
@@ -347,6 +348,8 @@ class AsyncWatchers:
             for armed in waiting:
                 assert armed.baseline is not None
                 event = _difference(now[armed.path], armed.baseline)
+                if not armed.baseline.there:
+                    armed.baseline = _Baseline(False, None)  # That revision may have run back, too.
                 if event is not None:
                     calls |= self._schedule(armed, event)
         if calls:

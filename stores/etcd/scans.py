@@ -27,6 +27,7 @@ from .calls import cancel
 from .connection import EtcdConnection, Method
 from .errors import EtcdRefusedError, Reason, UnansweredError
 from .estimates import AnswerBytes
+from .lineage import Lineage
 from .members import tells_leases
 from .page_ranges import AHEAD, PageRanges
 from .protos import messages
@@ -67,14 +68,20 @@ class Scans:
         connection: the calls to the cluster.
         prefix: precedes every path in the keys.
         owns: says whether a lease is that of the client's session.
+        lineage: the history that the client has seen.
     """
 
     def __init__(
-        self, connection: EtcdConnection, prefix: str, owns: Callable[[int], bool]
+        self,
+        connection: EtcdConnection,
+        prefix: str,
+        owns: Callable[[int], bool],
+        lineage: Lineage,
     ) -> None:
         self._connection = connection
         self._prefix = prefix
         self._owns = owns
+        self._lineage = lineage
         # Two estimates, because a page of keys says nothing about the sizes of values.
         self._values = AnswerBytes()
         self._keys_alone = AnswerBytes(_FIRST_KEYS)
@@ -128,9 +135,7 @@ class Scans:
                     keys = [kv.key for kv in kvs]
                     values = [] if keys_only else [kv.value for kv in kvs]
                     if kvs:
-                        # Letting protobuf measure the answer took a tenth of the time.
-                        size = sum(map(len, keys)) + sum(map(len, values))
-                        self._learned(keys_only).saw(len(kvs), size + _AROUND * len(kvs))
+                        self._saw(kvs, keys, values, keys_only)
                     windows.took(_sample(keys), len(keys), found.count - len(keys))
                     if not windows.done:
                         page = self._begin(windows, asked, timeout, keys_only)
@@ -299,6 +304,18 @@ class Scans:
     def _path(self, key: bytes) -> str | None:
         """Return the path of a key, or ``None`` if callers cannot reach it."""
         return path_of(key[len(self._prefix.encode()) :])
+
+    def _saw(
+        self, kvs: Sequence[Any], keys: Sequence[bytes], values: Sequence[bytes], keys_only: bool
+    ) -> None:
+        """Learn from a page."""
+        # Letting protobuf measure the answer took a tenth of the time.
+        size = sum(map(len, keys)) + sum(map(len, values))
+        self._learned(keys_only).saw(len(kvs), size + _AROUND * len(kvs))
+        if self._lineage.watched:
+            newest = max(kvs, key=lambda kv: kv.mod_revision)
+            value = None if keys_only else newest.value
+            self._lineage.saw(newest.key, newest.mod_revision, value)
 
     def _learned(self, keys_only: bool) -> AnswerBytes:
         return self._keys_alone if keys_only else self._values

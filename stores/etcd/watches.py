@@ -15,7 +15,7 @@ Where a watch goes on:
   out. One revision later could be the revision of a compaction, and there etcd may leave out a
   delete without a word (etcd #18089). A watch that begins before a compaction, it cancels.
 - Where etcd cannot give what was missed, the watch starts over, and then a gap is delivered: when
-  the history was compacted, or when etcd was set up again with other data.
+  the history was compacted, or when etcd has another one (see ``lineage``).
 
 Which watch an answer belongs to:
 
@@ -43,10 +43,8 @@ import grpc
 from ...ops.backoff import Backoff
 from ...ops.errors import (
     AuthenticationError,
-    InvalidSettingError,
     MetadataStoreError,
     OperationTimeoutError,
-    RevisionCompactedError,
     StoreClosedError,
     StoreUnavailableError,
     UnsupportedError,
@@ -58,10 +56,11 @@ from .changes import FIRST_REVISION, check_revision
 from .codecs import below_of
 from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason, read_text, short, too_large
+from .lineage import Lineage
 from .members import Link
 from .protos import messages
 from .watch import EtcdWatch, Keys
-from .watch_messages import ASK_PROGRESS, cancel_request, create_request, is_fragment
+from .watch_messages import ASK_PROGRESS, PUT, cancel_request, create_request, is_fragment
 from .watch_stream import ASK_EVERY, WatchStream
 
 __all__ = ["EtcdWatches"]
@@ -97,14 +96,16 @@ class EtcdWatches:
     Args:
         connection: the calls to the cluster.
         prefix: precedes every path in the keys.
+        lineage: the history that the client has seen.
 
     Attributes:
         when_back: called, without a lock, whenever all watches are in place.
     """
 
-    def __init__(self, connection: EtcdConnection, prefix: str) -> None:
+    def __init__(self, connection: EtcdConnection, prefix: str, lineage: Lineage) -> None:
         self.when_back: Callable[[], None] = _nothing
         self._connection = connection
+        self._lineage = lineage
         self._prefix = prefix
         self._skip = len(prefix.encode())
         self._hidden = f"{prefix}/{OWN}/".encode()
@@ -124,7 +125,7 @@ class EtcdWatches:
         self._thread: threading.Thread | None = None
         self._closed = False
         # Only the thread uses the fields below.
-        self._cluster = 0  # the id of the cluster, 0 if there was no answer yet
+        self._history = 0  # the number of the history in which watches were placed
         self._fragment = False  # whether etcd is to divide large answers
 
     @property
@@ -145,10 +146,12 @@ class EtcdWatches:
         first = below if prefix == "/" else below[:-1]
         keys = Keys(first, below, stop, self._hidden, self._skip)
         watch = EtcdWatch(self, prefix, keys, deliver, fail)
+        self._lineage.watched = True
+        newest = self._newest(first, deadline)
         if after is None:
             # A compaction of the very next revision, before the watch is placed, does not happen:
             # so it may begin there, and etcd need not look back.
-            watch.after = self._header(first, deadline).revision
+            watch.after = newest
             watch.fresh = True
         else:
             watch.after = max(after, FIRST_REVISION)
@@ -220,28 +223,29 @@ class EtcdWatches:
         if thread is not None and thread is not threading.current_thread() and not self.forked:
             thread.join(_JOIN)
 
-    def _header(self, key: bytes, deadline: float, revision: int = 0) -> Any:
-        """Return the header of a linearizable read, which has the newest revision.
-
-        Args:
-            key: a key that the login may read.
-            deadline: by ``time.monotonic()``.
-            revision: a revision that must be readable.
+    def _newest(self, key: bytes, deadline: float) -> int:
+        """Return the newest revision, by a linearizable read of a key that the login may read.
 
         Raises:
-            RevisionCompactedError: it no longer is.
-            InvalidSettingError: it does not exist yet.
             MetadataStoreError: as for a read.
         """
+        try:
+            return int(self._lineage.header(key, deadline).revision)
+        except EtcdRefusedError as refusal:
+            raise refusal.error from refusal
+
+    def _readable(self, key: bytes, revision: int) -> bool:
+        """Say whether a revision has not been compacted."""
         request = messages.RangeRequest(key=key, revision=revision, limit=1, count_only=True)
         try:
-            return self._connection.call("range", request, deadline, write=False).header
+            self._connection.call("range", request, time.monotonic() + _LOOK, write=False)
         except EtcdRefusedError as refusal:
-            if refusal.reason is Reason.COMPACTED:
-                raise RevisionCompactedError(str(refusal)) from refusal
             if refusal.reason is Reason.FUTURE:
-                raise InvalidSettingError(str(refusal)) from refusal
-            raise refusal.error from refusal
+                return True
+            if refusal.reason is not Reason.COMPACTED:
+                raise refusal.error from refusal
+            return False
+        return True
 
     # The thread
 
@@ -295,32 +299,23 @@ class EtcdWatches:
         if not known:
             return True
         key = known[0].keys.first
-
-        def readable(revision: int) -> bool:
-            try:
-                self._header(key, time.monotonic() + _LOOK, revision)
-            except RevisionCompactedError:
-                return False
-            except InvalidSettingError:
-                pass
-            return True
-
         try:
-            header = self._header(key, time.monotonic() + _LOOK)
+            newest = self._newest(key, time.monotonic() + _LOOK)
+            self._lineage.check(time.monotonic() + _LOOK)
             afters = sorted({watch.after for watch in known})
-            compacted = bisect_left(afters, True, key=readable)
+            compacted = bisect_left(afters, True, key=lambda after: self._readable(key, after))
         except AuthenticationError as error:
             if not isinstance(error.__cause__, EtcdRefusedError):
                 raise
             self._give_up(known[0], error)  # Perhaps this path alone is forbidden.
             return False
-        other = self._cluster not in (0, header.cluster_id)
-        self._cluster = header.cluster_id
+        # A linearizable read is never behind what a member has sent.
+        other = self._lineage.number != self._history or afters[-1] > newest
+        self._history = self._lineage.number
         gone = set(afters[:compacted])
         for watch in known:
             watch.fresh = False
-            # A linearizable read is never behind what a member has sent.
-            if other or watch.after > header.revision or watch.after in gone:
+            if other or watch.after in gone:
                 watch.lost = True
         return True
 
@@ -415,6 +410,9 @@ class EtcdWatches:
         elif response.events:
             watch = self._by_id.get(response.watch_id)
             if watch is not None:
+                last = response.events[-1]
+                kv, there = last.kv, last.type == PUT
+                self._lineage.saw(kv.key, kv.mod_revision, kv.value if there else None, there=there)
                 watch.change(response.events, fragment=is_fragment(response))
         else:
             self._progress(stream, response)
@@ -428,7 +426,6 @@ class EtcdWatches:
             if not response.canceled:
                 stream.keeps_ids = response.watch_id == proposed
             self._request()
-        self._cluster = self._cluster or response.header.cluster_id
         if response.canceled:
             self._canceled(stream, watch, response)
         else:

@@ -43,6 +43,7 @@ from ...ops.paths import OWN
 from ..backend import send_by
 from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason
+from .lineage import Lineage
 from .protobuf import VARINT, field
 from .protos import messages
 
@@ -139,6 +140,7 @@ class WriteIds:
     Args:
         connection: the calls to the cluster.
         prefix: the prefix of all keys. Write ids lie below it, where the client has permissions.
+        lineage: the history that the client has seen.
         permitted: whether a transaction has room for a write id.
 
     Attributes:
@@ -150,8 +152,11 @@ class WriteIds:
 
     reconsider: Final = 600
 
-    def __init__(self, connection: EtcdConnection, prefix: str, *, permitted: bool = True) -> None:
+    def __init__(
+        self, connection: EtcdConnection, prefix: str, lineage: Lineage, *, permitted: bool = True
+    ) -> None:
         self._connection = connection
+        self._lineage = lineage
         self._name = os.urandom(8).hex()
         self._place = f"{prefix}/{OWN}/write-ids/{self._name}/"
         self._lock = threading.Lock()  # guards the following fields
@@ -204,6 +209,8 @@ class WriteIds:
         if holds != write_id.before:
             slot.used = time.monotonic()
         slot.holds, slot.since = holds, since
+        if holds == write_id.value:
+            self._lineage.saw(slot.key, since, holds)
         with self._lock:
             self._free.append(slot)
 

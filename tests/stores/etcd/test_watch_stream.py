@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from batchkeeper.ops import OperationTimeoutError
+from batchkeeper.stores.etcd.lineage import Lineage
 from batchkeeper.stores.etcd.protos import messages
 from batchkeeper.stores.etcd.watches import EtcdWatches
 
@@ -51,8 +52,10 @@ class Member:
         self._silent = silent
         self._chosen = chosen
 
-    def call(self, *_: Any, **__: Any) -> Any:
-        return SimpleNamespace(header=SimpleNamespace(revision=self._revision, cluster_id=1))
+    def call(self, _: str, request: Any, *__: Any, **___: Any) -> Any:
+        header = SimpleNamespace(revision=self._revision, cluster_id=1, raft_term=1)
+        there = SimpleNamespace(mod_revision=request.revision, value=b"")
+        return SimpleNamespace(header=header, kvs=[there])
 
     def open(self, _: float) -> Any:
         return SimpleNamespace(address="", version="3.6.0", metadata=(), watch=self._watch)
@@ -104,7 +107,7 @@ def start_again() -> Callable[..., tuple[int, Told]]:
 
     def run(*answers: bytes, chosen: int = FIRST) -> tuple[int, Told]:
         member, told = Member(*answers, chosen=chosen), Told()
-        watches = EtcdWatches(member, "")  # type: ignore[arg-type]
+        watches = EtcdWatches(member, "", Lineage(member))  # type: ignore[arg-type]
         with closing(watches):
             try:
                 watches.watch("/a", None, told.events, told.fail, soon())
@@ -143,7 +146,7 @@ def test_progress_does_not_complete_a_divided_answer(
 def test_a_watch_that_is_not_in_place_in_time_is_forgotten() -> None:
     """Its caller has no handle to close it."""
     member, told = Member(silent=True), Told()
-    with closing(EtcdWatches(member, "")) as watches:  # type: ignore[arg-type]
+    with closing(EtcdWatches(member, "", Lineage(member))) as watches:  # type: ignore[arg-type]
         try:
             with pytest.raises(OperationTimeoutError, match="not in place"):
                 watches.watch("/a", None, told.events, told.fail, soon(0.2))
