@@ -146,10 +146,12 @@ class WriteIds:
     Attributes:
         permitted: whether a transaction has room for a write id. It becomes ``False`` if a lower
             limit of the server turns up.
+        renew: seconds after which a lease is replaced, unless less time was granted.
         reconsider: seconds after which refused write ids are tried again, because permissions
             change.
     """
 
+    renew: Final = _LEASE / 3
     reconsider: Final = 600
 
     def __init__(
@@ -165,7 +167,7 @@ class WriteIds:
         self._numbers = 0
         self._lease = 0
         self._granted = 0.0
-        self._third = _LEASE / 3  # of the seconds that were granted
+        self._third = float(_LEASE)  # of the seconds that were granted
         self._under_way = 0
         self._closed = False
         self._granting = threading.Lock()  # held by the thread that requests a lease
@@ -265,7 +267,7 @@ class WriteIds:
             lease, age, third = self._lease, time.monotonic() - self._granted, self._third
         if not self._wanted():
             return None
-        if lease and age < third:
+        if lease and age < min(self.renew, third):
             return lease
         usable = lease and age < 2 * third
         patience = 0.0 if usable else max(0.0, deadline - time.monotonic())
@@ -277,7 +279,7 @@ class WriteIds:
             if not self._wanted():
                 return None
             # Only the thread that holds _granting grants a lease.
-            if self._lease and time.monotonic() - self._granted < self._third:
+            if self._lease and time.monotonic() - self._granted < min(self.renew, self._third):
                 return self._lease
             return self._grant(deadline)
         except EtcdRefusedError as refusal:
