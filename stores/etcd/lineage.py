@@ -107,7 +107,11 @@ class Lineage:
                 # What is missing may never have been there.
                 return not now and bool(self._read(seen.key, seen.revision - 1, deadline))
         except EtcdRefusedError as refusal:
-            return refusal.reason is not Reason.FUTURE
+            if refusal.reason is not Reason.COMPACTED:
+                return refusal.reason is not Reason.FUTURE
+            # As after a restore that bumps revisions. A key's own revision never runs back.
+            now = self._read(seen.key, 0, deadline)
+            return not now or now[0].mod_revision >= seen.revision
         if not now or now[0].mod_revision != seen.revision:
             return False
         return seen.value is None or _brief(now[0].value) == seen.value
