@@ -19,7 +19,7 @@ from ...ops.results import GetResult
 from ..backend import Answer, Limits, ReadRequest, Request, WriteRequest
 from ..urls import ConnectOptions, StoreURL
 from .attempts import Terms
-from .batches import Call, halves, in_parts, packed, parse_answer
+from .batches import Call, halves, in_parts, packed, parse_answer, paths_of
 from .changes import History
 from .codecs import FIRST_PAGE, below_of
 from .connection import EtcdConnection
@@ -171,7 +171,7 @@ class EtcdBackend:
         try:
             return once(requests, deadline)
         except EtcdRefusedError as refusal:
-            error = refusal.error
+            error = refusal.at(*paths_of(requests[0]))
             too_many = refusal.reason is Reason.TOO_MANY_OPS
             if len(requests) > 1 and not (too_many or isinstance(error, ValueTooLargeError)):
                 raise
@@ -231,7 +231,7 @@ class EtcdBackend:
             try:
                 answers[index] = self._children(request.path, page, deadline)
             except EtcdRefusedError as refusal:
-                answers[index] = refusal.error.for_path(request.path)
+                answers[index] = refusal.at(request.path)
             except MetadataStoreError as error:
                 answers[index] = error.for_path(request.path)
         if self._lineage.watched:

@@ -39,7 +39,7 @@ from ..keys import own, path_of
 from .calls import cancel
 from .codecs import below_of
 from .connection import EtcdConnection
-from .errors import EtcdRefusedError, Reason, read_text, short, too_large
+from .errors import EtcdRefusedError, Reason, not_permitted, read_text, short, too_large
 from .members import Link, tells_progress
 from .protos import messages
 from .watch_messages import ALL_KEYS, ASK_PROGRESS, PUT, create_request, is_fragment
@@ -113,7 +113,7 @@ def _changes(
     while after < until:
         link = connection.open(deadline)
         progress = tells_progress(link.version) and not chosen
-        watch = _HistoryWatch(link, span, after, until, timeout, divided, progress)
+        watch = _HistoryWatch(connection.user, link, span, after, until, timeout, divided, progress)
         cause: grpc.RpcError | None = None
         try:
             with closing(watch):
@@ -220,6 +220,7 @@ class _HistoryWatch:
 
     def __init__(
         self,
+        user: str,
         link: Link,
         span: _Span,
         after: int,
@@ -232,6 +233,7 @@ class _HistoryWatch:
         self.heard = False
         self.stalled = False
         self.chosen = False
+        self._user = user
         self._span = span
         self._until = until
         self._timeout = timeout
@@ -358,5 +360,6 @@ class _HistoryWatch:
         if reason is Reason.NOT_PERMITTED:
             whole = "; before 3.5.13, and behind a proxy, the watch must cover all keys"
             whole = "" if self._progress else whole
-            raise AuthenticationError(f"etcd refused the watch: {short(text)}{whole}")
+            where = f"the changes at {self._span.own.decode()!r}"
+            raise AuthenticationError(not_permitted(self._user, where, text) + whole)
         raise MetadataStoreError(f"etcd ended the watch: {short(text)}")

@@ -37,6 +37,7 @@ __all__ = [
     "failed_lookup",
     "failure_of",
     "judge",
+    "not_permitted",
     "read_text",
     "reason_of",
     "refused",
@@ -175,6 +176,8 @@ class EtcdRefusedError(RequestRefusedError):
         reason: the reason for the refusal.
         grpc_limit: the most bytes of a request that the server's gRPC accepts, if the refusal names
             them.
+        denied: the user to whom a transaction was not permitted, and etcd's text; ``None`` for
+            other refusals, and if the error already names the keys.
     """
 
     def __init__(
@@ -182,10 +185,22 @@ class EtcdRefusedError(RequestRefusedError):
         error: MetadataStoreError,
         reason: Reason = Reason.OTHER,
         grpc_limit: int | None = None,
+        denied: tuple[str, str] | None = None,
     ) -> None:
         super().__init__(error)
         self.reason = reason
         self.grpc_limit = grpc_limit
+        self.denied = denied
+
+    def at(self, *paths: str) -> MetadataStoreError:
+        """Return the error for the paths of one operation, which it names if that helps."""
+        if self.denied is None:
+            return self.error.for_path(paths[0])
+        user, text = self.denied
+        some = ", ".join(map(repr, paths[:3])) + (" or others" if len(paths) > 3 else "")
+        named = AuthenticationError(not_permitted(user, f"access to {some}", text), path=paths[0])
+        named.__cause__ = self.error.__cause__
+        return named
 
 
 class UnansweredError(IndeterminateError):
@@ -244,15 +259,20 @@ def reason_of(error: BaseException) -> Reason:
     return error.reason if isinstance(error, EtcdRefusedError | UnansweredError) else Reason.OTHER
 
 
-def refused(reason: Reason, message: str, size: int) -> EtcdRefusedError:
+def refused(
+    reason: Reason, message: str, request: Any = b"", user: str = "this client"
+) -> EtcdRefusedError:
     """Return the error of a request that no member applied.
 
     Args:
         reason: the reason from the table.
         message: the text of the call.
-        size: the bytes of the request, for the message if it is too large.
+        request: the request; the bytes of a transaction.
+        user: who has sent it, for the message if that is not permitted.
     """
     text = short(message)
+    size = len(request) if isinstance(request, bytes) else request.ByteSize()
+    keys = [key.decode(errors="replace") for key in _keys(request)]
     error: MetadataStoreError
     match reason:
         case Reason.ANSWER_TOO_LARGE:
@@ -263,13 +283,26 @@ def refused(reason: Reason, message: str, size: int) -> EtcdRefusedError:
                 f"(--max-request-bytes, 1.5 MiB by default): {text}"
             )
         case Reason.NOT_PERMITTED:
-            error = AuthenticationError(f"etcd refused: {text}")
+            where = f"access to {' to '.join(map(repr, keys))}" if keys else "access"
+            error = AuthenticationError(not_permitted(user, where, text))
         case Reason.NOT_ETCD:
             error = UnsupportedError(f"the server does not speak etcd's v3 API: {text}")
         case _:
             error = MetadataStoreError(f"etcd refused: {text}")
     named = _GRPC_LIMIT.search(message) if reason is Reason.REQUEST_TOO_LARGE else None
-    return EtcdRefusedError(error, reason, int(named[1]) if named else None)
+    denied = (user, text) if reason is Reason.NOT_PERMITTED and not keys else None
+    return EtcdRefusedError(error, reason, int(named[1]) if named else None, denied)
+
+
+def not_permitted(user: str, what: str, text: str) -> str:
+    """Return the message for a user without a permission."""
+    return f"etcd refused {user} {what}: {short(text)}"
+
+
+def _keys(request: Any) -> list[bytes]:
+    """Return the first key of a range, and its end."""
+    keys = (getattr(request, "key", b""), getattr(request, "range_end", b""))
+    return [key for key in keys if key]
 
 
 def failed_lookup(address: str, message: str) -> str | None:

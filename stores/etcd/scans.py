@@ -164,7 +164,7 @@ class Scans:
         stretch = (self._prefix + start).encode(), (self._prefix + end).encode()
 
         def count(edges: Sequence[bytes]) -> Sequence[Bucket]:
-            return self._count(edges, timeout)
+            return self._count(prefix, edges, timeout)
 
         def keys(bucket: Bucket, limit: int) -> Sequence[bytes]:
             return [kv.key for kv in self._keys(bucket.start, bucket.end, limit, timeout).kvs]
@@ -201,7 +201,7 @@ class Scans:
                             for count in self._remove([*run], page.header.revision, timeout):
                                 removed += count
         except EtcdRefusedError as refusal:
-            raise partly_removed(removed, path, refusal.error) from refusal
+            raise partly_removed(removed, path, refusal.at(path)) from refusal
         except MetadataStoreError as error:
             raise partly_removed(removed, path, error) from error
         return removed
@@ -260,7 +260,7 @@ class Scans:
                 f"the request was sent and may have been executed: {error}"
             ) from error
 
-    def _count(self, edges: Sequence[bytes], timeout: float) -> list[Bucket]:
+    def _count(self, prefix: str, edges: Sequence[bytes], timeout: float) -> list[Bucket]:
         """Count the keys between edges, and find the first key of each stretch."""
         buckets: list[Bucket] = []
         stretches = [*pairwise(edges)]
@@ -270,12 +270,13 @@ class Scans:
                 messages.RangeRequest(key=start, range_end=end, limit=1, keys_only=True)
                 for start, end in some
             ]
-            for (start, end), found in zip(some, self._ranges(requests, timeout), strict=True):
+            answers = self._ranges(prefix, requests, timeout)
+            for (start, end), found in zip(some, answers, strict=True):
                 first = found.kvs[0].key if found.kvs else b""
                 buckets.append(Bucket(start, end, found.count, first))
         return buckets
 
-    def _ranges(self, requests: Sequence[Any], timeout: float) -> list[Any]:
+    def _ranges(self, prefix: str, requests: Sequence[Any], timeout: float) -> list[Any]:
         """Execute ranges in one transaction, or singly if etcd refuses that."""
         operations = [messages.RequestOp(request_range=request) for request in requests]
         body = messages.TxnRequest(success=operations).SerializeToString()
@@ -285,7 +286,7 @@ class Scans:
         except EtcdRefusedError as refusal:
             for_its_size = isinstance(refusal.error, ValueTooLargeError)
             if not for_its_size and refusal.reason not in (Reason.TOO_MANY_OPS, Reason.NO_SPACE):
-                raise refusal.error from refusal
+                raise refusal.at(prefix) from refusal
             return [self._call(request, timeout) for request in requests]
         responses = messages.TxnResponse.FromString(answer).responses
         return [response.response_range for response in responses]

@@ -369,7 +369,7 @@ class EtcdSession:
                 if refusal.reason is Reason.LEASE_GONE:  # it took too long
                     continue
                 self._revoke(mine.lease, deadline)
-                raise refusal.error from refusal
+                raise refusal.at(key.decode()) from refusal
             break
         with self._changed:
             closed = self._closed

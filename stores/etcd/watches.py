@@ -55,7 +55,7 @@ from ...ops.results import WatchEvent
 from .changes import FIRST_REVISION, check_revision
 from .codecs import below_of
 from .connection import EtcdConnection
-from .errors import EtcdRefusedError, Reason, read_text, short, too_large
+from .errors import EtcdRefusedError, Reason, not_permitted, read_text, short, too_large
 from .lineage import Lineage
 from .members import Link
 from .protos import messages
@@ -475,10 +475,8 @@ class EtcdWatches:
             if stream.logged_in and not watch.doubted:
                 watch.doubted = True
                 raise _ExpiredError
-            error = AuthenticationError(
-                f"etcd refused the watch of {watch.prefix!r}: {short(text)}", path=watch.prefix
-            )
-            self._give_up(watch, error)
+            denied = not_permitted(self._connection.user, f"a watch of {watch.prefix!r}", text)
+            self._give_up(watch, AuthenticationError(denied, path=watch.prefix))
             return
         watch.endings += 1
         message = f"etcd ended the watch of {watch.prefix!r}: {short(text) or 'no reason is given'}"
