@@ -686,10 +686,11 @@ def test_an_outage_of_the_session_is_one_of_the_watches(
     streams = streams_of(monkeypatch)
     heard = KeepAlives._wait_for_answer
 
-    def fail(self: KeepAlives) -> bool:
+    def fail(self: KeepAlives, _: float) -> bool:
         monkeypatch.setattr(KeepAlives, "_wait_for_answer", heard)
         return False
 
+    monkeypatch.setattr(KeepAlives, "_answers", lambda _: False)
     monkeypatch.setattr(KeepAlives, "_wait_for_answer", fail)
     until(lambda: len(session.all) >= 2)
     assert session.all == ["connection_lost", "reconnected"]
