@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -154,6 +155,28 @@ def test_a_compaction_during_an_outage(
         other.create_table("t").remove("same", ANY)
         until(lambda: len(calls) == 5)
         assert calls[4] == ("same", REMOVED)
+
+
+def test_a_restored_etcd(own_etcd: Callable[..., EtcdServer]) -> None:
+    """Its revisions run back, and what happens at them again is news."""
+    server = own_etcd()
+    data, backup = server.directory / "data", server.directory / "backup"
+    with bk.open_store(server.url) as store, MetaStore(store) as tables:
+        prepare(tables)
+        table, calls = tables.create_table("t"), Calls()
+        server.pause()
+        shutil.copytree(data, backup)
+        server.resume()
+        change(tables)
+        for key in ("changed", "missing"):
+            arm(table, key, calls)
+        server.kill()
+        shutil.rmtree(data)
+        backup.rename(data)
+        server.start()
+        calls.wait(("changed", CHANGED))
+        table.put("missing", {}, NEW)
+        calls.wait(("changed", CHANGED), ("missing", CHANGED))
 
 
 def test_an_outage(server: LocalServer, other: MetaStore, proxy: Callable[[str], Proxy]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
+import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,16 +16,19 @@ from batchkeeper.testing.servers.releases import find_etcd
 from ...waiting import until
 
 
-@pytest.fixture
-def store(etcd_server: EtcdServer, tmp_path: Path) -> Iterator[MetadataStore]:
+@pytest.fixture(scope="module")
+def store(
+    etcd_server: EtcdServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MetadataStore]:
     """A store behind a proxy of etcd's own."""
+    folder = tmp_path_factory.mktemp("proxy")
     address = f"127.0.0.1:{free_ports(1)[0]}"
     flags = ("--endpoints", etcd_server.address, "--listen-addr", address)
-    proxy = ServerProcess("grpc-proxy", tmp_path)
+    proxy = ServerProcess("grpc-proxy", folder)
     proxy.launch([str(find_etcd()), "grpc-proxy", "start", *flags], {})
     try:
         until(lambda: _listens(address))
-        with open_store(f"etcd://{address}/{tmp_path.name}") as store:
+        with open_store(f"etcd://{address}/{uuid.uuid4().hex}") as store:
             yield store
     finally:
         proxy.kill()
