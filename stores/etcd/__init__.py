@@ -19,6 +19,7 @@
 - ``limits``: the limits of a server: probes and learns them, and returns them as ``Limits``
 - ``estimates``: the size of the next request, estimated from recent answers
 - ``write_ids``: the ids that make sending a write again safe
+- ``lineage``: finds out whether etcd still has the history that the client has seen
 - ``txn_settling``: finds out the outcome of a transaction without an answer
 - ``connection``: calls, failover, retries
 - ``members``: credentials, logins, and the features of a member's version

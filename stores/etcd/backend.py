@@ -15,10 +15,11 @@ from ...ops.errors import (
 )
 from ...ops.kinds import BRINGS_VALUES
 from ...ops.paths import children_of
+from ...ops.results import GetResult
 from ..backend import Answer, Limits, ReadRequest, Request, WriteRequest
 from ..urls import ConnectOptions, StoreURL
 from .attempts import Terms
-from .batches import Call, halves, in_parts, packed, parse_answer
+from .batches import Call, halves, in_parts, packed, parse_answer, paths_of
 from .changes import History
 from .codecs import FIRST_PAGE, below_of
 from .connection import EtcdConnection
@@ -26,6 +27,7 @@ from .errors import EtcdRefusedError, Reason
 from .estimates import AnswerBytes, Pace
 from .guard import Guard
 from .limits import Capacity
+from .lineage import Lineage
 from .listing import Listing
 from .members import Credentials
 from .protos import messages
@@ -77,9 +79,10 @@ class EtcdBackend:
         self._connection = connection
         self._prefix = prefix
         self._capacity = Capacity(connection, prefix, deadline, flat_only=flat_only)
-        self._write_ids = WriteIds(connection, prefix, permitted=self._capacity.write_ids)
-        self.watches = EtcdWatches(connection, prefix)
-        self.session = EtcdSession(connection, prefix, session_timeout, self.watches)
+        self._lineage = lineage = Lineage(connection)
+        self._write_ids = WriteIds(connection, prefix, lineage, permitted=self._capacity.write_ids)
+        self.watches = EtcdWatches(connection, prefix, lineage)
+        self.session = EtcdSession(connection, prefix, session_timeout, self.watches, lineage)
         self.watches.when_back = self.session.watches_are_back
         self._pace = Pace(self.limits.write_ops)
         self._read_values = AnswerBytes()
@@ -95,7 +98,7 @@ class EtcdBackend:
             terms,
             self._send,
         )
-        self.scans = Scans(connection, prefix, self._owns)
+        self.scans = Scans(connection, prefix, self._owns, lineage)
         self.history = History(connection, prefix)
 
     @property
@@ -168,7 +171,7 @@ class EtcdBackend:
         try:
             return once(requests, deadline)
         except EtcdRefusedError as refusal:
-            error = refusal.error
+            error = refusal.at(*paths_of(requests[0]))
             too_many = refusal.reason is Reason.TOO_MANY_OPS
             if len(requests) > 1 and not (too_many or isinstance(error, ValueTooLargeError)):
                 raise
@@ -228,9 +231,14 @@ class EtcdBackend:
             try:
                 answers[index] = self._children(request.path, page, deadline)
             except EtcdRefusedError as refusal:
-                answers[index] = refusal.error.for_path(request.path)
+                answers[index] = refusal.at(request.path)
             except MetadataStoreError as error:
                 answers[index] = error.for_path(request.path)
+        if self._lineage.watched:
+            found = (one for one in answers if isinstance(one, GetResult))
+            if newest := max(found, key=lambda one: one.stat.revision, default=None):
+                key = (self._prefix + newest.stat.path).encode()
+                self._lineage.saw(key, newest.stat.revision, newest.value)
         return answers
 
     def _owns(self, lease: int) -> bool:

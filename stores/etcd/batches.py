@@ -12,7 +12,16 @@ from ..backend import Request
 from .errors import EtcdRefusedError
 from .protos import messages
 
-__all__ = ["Call", "errors_as_answers", "halves", "in_parts", "packed", "parse_answer", "parsed"]
+__all__ = [
+    "Call",
+    "errors_as_answers",
+    "halves",
+    "in_parts",
+    "packed",
+    "parse_answer",
+    "parsed",
+    "paths_of",
+]
 
 _T = TypeVar("_T")
 _A = TypeVar("_A")
@@ -36,12 +45,18 @@ def errors_as_answers(
     try:
         return call(requests, deadline)
     except EtcdRefusedError as refusal:
-        error = refusal.error
+        error = refusal.at(*paths_of(requests[0]))
         if len(requests) > 1:
             return in_parts(call, halves(requests), deadline)
     except MetadataStoreError as failure:
         error = failure
     return [error.for_path(request.path) for request in requests]
+
+
+def paths_of(request: Request) -> Sequence[str]:
+    """Return the paths that a request names."""
+    parts = () if request.options is None else request.options.parts
+    return [part.path for part in parts] or [request.path]
 
 
 def halves(requests: Sequence[_R]) -> tuple[Sequence[_R], Sequence[_R]]:

@@ -6,8 +6,9 @@ when all changes up to its last revision have arrived. There are three ways:
 - A change of a greater revision arrives. The changes of one watch arrive in order.
 - The member answers a progress request. Only from 3.4.31 and 3.5.13 on, that answer is in order
   with the changes (etcd #15220), and arrives even if there is no change (etcd #17507).
-- On an older etcd, the watch covers all keys, and the call skips the others. Every revision but the
-  first has changed some key, so the last revision has a change of its own.
+- On an older etcd, and behind ``etcd grpc-proxy``, the watch covers all keys, and the call skips
+  the others. Every revision but the first has changed some key, so the last revision has a change
+  of its own.
 
 Changes of one revision are returned together. A watch that breaks continues after the last complete
 revision.
@@ -38,7 +39,7 @@ from ..keys import own, path_of
 from .calls import cancel
 from .codecs import below_of
 from .connection import EtcdConnection
-from .errors import EtcdRefusedError, Reason, read_text, short, too_large
+from .errors import EtcdRefusedError, Reason, not_permitted, read_text, short, too_large
 from .members import Link, tells_progress
 from .protos import messages
 from .watch_messages import ALL_KEYS, ASK_PROGRESS, PUT, create_request, is_fragment
@@ -49,6 +50,9 @@ _log = get_logger(__name__)
 
 # Seconds between progress requests. etcd looks every 100 ms for watches that lag behind.
 _ASK_EVERY: Final = 0.03
+
+# The id that is proposed for a watch. A peer that chooses ids itself chooses no such one.
+_WATCH_ID: Final = 2**32
 
 #: The revision of an empty store, the only one without a change.
 FIRST_REVISION: Final = 1
@@ -104,11 +108,12 @@ def _changes(
     if own == below and not prefix and after < until:
         span = span._replace(everything=_may_read_all(connection, timeout))
     failures = 0
-    divided = False
+    divided = chosen = False
     deadline = time.monotonic() + timeout
     while after < until:
         link = connection.open(deadline)
-        watch = _HistoryWatch(link, span, after, until, timeout, divided)
+        progress = tells_progress(link.version) and not chosen
+        watch = _HistoryWatch(connection.user, link, span, after, until, timeout, divided, progress)
         cause: grpc.RpcError | None = None
         try:
             with closing(watch):
@@ -123,6 +128,9 @@ def _changes(
             return
         if watch.heard:
             failures, deadline, after = 0, time.monotonic() + timeout, watch.after
+        if watch.chosen and not chosen:
+            chosen = True
+            continue
         # Divided answers cost etcd far more, so they are requested only where they are needed.
         divided = too_large(cause) and not divided
         if divided:
@@ -206,19 +214,31 @@ class _HistoryWatch:
         after: the last revision whose changes have all been returned.
         heard: whether the member has sent anything that makes progress.
         stalled: whether the watch was ended because it made no progress for too long.
+        chosen: whether the peer has chosen the id of the watch itself, as ``etcd grpc-proxy`` does,
+            which reports no progress.
     """
 
     def __init__(
-        self, link: Link, span: _Span, after: int, until: int, timeout: float, divided: bool
+        self,
+        user: str,
+        link: Link,
+        span: _Span,
+        after: int,
+        until: int,
+        timeout: float,
+        divided: bool,
+        progress: bool,
     ) -> None:
         self.after = after
         self.heard = False
         self.stalled = False
+        self.chosen = False
+        self._user = user
         self._span = span
         self._until = until
         self._timeout = timeout
         self._divided = divided
-        self._progress = tells_progress(link.version)
+        self._progress = progress
         self._newest = after
         # The changes of the newest revision, which may be incomplete, and its foreign keys.
         self._held: list[Change] = []
@@ -238,7 +258,8 @@ class _HistoryWatch:
     def pages(self) -> Generator[ChangePage, None, None]:
         """Yield the changes; those of one revision always together.
 
-        It ends early if etcd no longer accepts the login, or if the member ends the watch.
+        It ends early if etcd no longer accepts the login, if the member ends the watch, or if the
+        peer reports no progress.
 
         Raises:
             grpc.RpcError: the stream broke.
@@ -247,6 +268,9 @@ class _HistoryWatch:
         for response in self._call:
             if response.canceled:
                 self._refused(response)
+                return
+            if response.created and self._progress and response.watch_id != _WATCH_ID:
+                self.chosen = True
                 return
             before = self.after
             page = self._take(response)
@@ -269,7 +293,7 @@ class _HistoryWatch:
         # Without progress reports, the watch covers all keys, from the first one on without an end.
         narrow = self._progress and not self._span.everything
         first, stop = (self._span.own, self._span.stop) if narrow else (ALL_KEYS, ALL_KEYS)
-        yield create_request(first, stop, self.after + 1, fragment=self._divided)
+        yield create_request(first, stop, self.after + 1, watch=_WATCH_ID, fragment=self._divided)
         while True:
             time.sleep(_ASK_EVERY)
             if self._closed:
@@ -334,6 +358,8 @@ class _HistoryWatch:
         if reason is Reason.LOGIN_EXPIRED:
             return
         if reason is Reason.NOT_PERMITTED:
-            whole = "" if self._progress else "; before 3.5.13, the watch must cover all keys"
-            raise AuthenticationError(f"etcd refused the watch: {short(text)}{whole}")
+            whole = "; before 3.5.13, and behind a proxy, the watch must cover all keys"
+            whole = "" if self._progress else whole
+            where = f"the changes at {self._span.own.decode()!r}"
+            raise AuthenticationError(not_permitted(self._user, where, text) + whole)
         raise MetadataStoreError(f"etcd ended the watch: {short(text)}")

@@ -143,6 +143,14 @@ class EtcdConnection:
             raise copy.copy(self._refusal)
 
     @property
+    def user(self) -> str:
+        """The client's identity, for messages."""
+        name = self._credentials.username
+        if name is not None:
+            return f"user {name!r}"
+        return "the user of its certificate" if self._credentials.identified else "this client"
+
+    @property
     def in_use(self) -> bool:
         """Whether there was a member in use a moment ago."""
         return self._link is not None
@@ -248,7 +256,7 @@ class EtcdConnection:
         failure, _, message = failure_of(cause, write=False)
         if failure.verdict is not Verdict.REFUSED:
             return None
-        return refused(failure.reason, message, request.ByteSize())
+        return refused(failure.reason, message, request, self.user)
 
     def broken(
         self,
@@ -279,7 +287,7 @@ class EtcdConnection:
             failure, _, message = failure_of(cause, write=False)
             failure = self._with_login(failure)
             if failure.verdict is Verdict.REFUSED:
-                raise refused(failure.reason, message, 0).error from cause
+                raise refused(failure.reason, message, user=self.user).error from cause
             if final := self._final_error(failure, message, write=False, logins=0):
                 raise final from cause
         self._lost(link, failure.reason, message)
@@ -324,8 +332,7 @@ class EtcdConnection:
         failure, code, message = failure_of(cause, write=write)
         failure = self._with_login(failure)
         if failure.verdict is Verdict.REFUSED:
-            size = len(request) if isinstance(request, bytes) else request.ByteSize()
-            raise refused(failure.reason, message, size) from cause
+            raise refused(failure.reason, message, request, self.user) from cause
         if failure.reason is Reason.OVERDUE and limit < left:
             failure = failure._replace(reason=Reason.OVERTAKEN)
         # A call that had little time proves nothing against the member.

@@ -37,6 +37,7 @@ __all__ = [
     "failed_lookup",
     "failure_of",
     "judge",
+    "not_permitted",
     "read_text",
     "reason_of",
     "refused",
@@ -157,6 +158,10 @@ _TABLE: Final[dict[StatusCode, tuple[tuple[str, Verdict, Reason], ...]]] = {
 }
 
 
+# ``etcd grpc-proxy`` passes etcd's errors on with their texts, but with the code UNKNOWN.
+_ETCD: Final = "etcdserver: "
+_UNCODED: Final = tuple(row for rows in _TABLE.values() for row in rows if row[0])
+
 # gRPC's texts if a host's name cannot be looked up: of its own resolver, and of the C library's.
 _LOOKUP: Final = re.compile("errors resolving|DNS resolution failed|lookup failed for")
 
@@ -171,6 +176,8 @@ class EtcdRefusedError(RequestRefusedError):
         reason: the reason for the refusal.
         grpc_limit: the most bytes of a request that the server's gRPC accepts, if the refusal names
             them.
+        denied: the user to whom a transaction was not permitted, and etcd's text; ``None`` for
+            other refusals, and if the error already names the keys.
     """
 
     def __init__(
@@ -178,10 +185,22 @@ class EtcdRefusedError(RequestRefusedError):
         error: MetadataStoreError,
         reason: Reason = Reason.OTHER,
         grpc_limit: int | None = None,
+        denied: tuple[str, str] | None = None,
     ) -> None:
         super().__init__(error)
         self.reason = reason
         self.grpc_limit = grpc_limit
+        self.denied = denied
+
+    def at(self, *paths: str) -> MetadataStoreError:
+        """Return the error for the paths of one operation, which it names if that helps."""
+        if self.denied is None:
+            return self.error.for_path(paths[0])
+        user, text = self.denied
+        some = ", ".join(map(repr, paths[:3])) + (" or others" if len(paths) > 3 else "")
+        named = AuthenticationError(not_permitted(user, f"access to {some}", text), path=paths[0])
+        named.__cause__ = self.error.__cause__
+        return named
 
 
 class UnansweredError(IndeterminateError):
@@ -200,13 +219,15 @@ class UnansweredError(IndeterminateError):
 
 def judge(code: StatusCode, message: str, *, write: bool) -> Failure:
     """Return the verdict and the reason for a call that failed with ``code`` and ``message``."""
-    rows = _TABLE.get(code, ())
+    passed_on = code is StatusCode.UNKNOWN and message.startswith(_ETCD)
+    rows = _UNCODED if passed_on else _TABLE.get(code, ())
     verdict, reason = next(
         ((verdict, reason) for text, verdict, reason in rows if text in message),
         (Verdict.UNKNOWN, Reason.OTHER),
     )
     open_for_a_write = verdict in (Verdict.UNKNOWN, Verdict.APPLIED)
-    if code is StatusCode.RESOURCE_EXHAUSTED and open_for_a_write and not write:
+    exhausted = code is StatusCode.RESOURCE_EXHAUSTED or reason is Reason.NO_SPACE
+    if exhausted and open_for_a_write and not write:
         # These leave the outcome of a write open, but a read is simply refused.
         verdict = Verdict.REFUSED
     return Failure(verdict, reason)
@@ -238,15 +259,20 @@ def reason_of(error: BaseException) -> Reason:
     return error.reason if isinstance(error, EtcdRefusedError | UnansweredError) else Reason.OTHER
 
 
-def refused(reason: Reason, message: str, size: int) -> EtcdRefusedError:
+def refused(
+    reason: Reason, message: str, request: Any = b"", user: str = "this client"
+) -> EtcdRefusedError:
     """Return the error of a request that no member applied.
 
     Args:
         reason: the reason from the table.
         message: the text of the call.
-        size: the bytes of the request, for the message if it is too large.
+        request: the request; the bytes of a transaction.
+        user: who has sent it, for the message if that is not permitted.
     """
     text = short(message)
+    size = len(request) if isinstance(request, bytes) else request.ByteSize()
+    keys = [key.decode(errors="replace") for key in _keys(request)]
     error: MetadataStoreError
     match reason:
         case Reason.ANSWER_TOO_LARGE:
@@ -257,13 +283,26 @@ def refused(reason: Reason, message: str, size: int) -> EtcdRefusedError:
                 f"(--max-request-bytes, 1.5 MiB by default): {text}"
             )
         case Reason.NOT_PERMITTED:
-            error = AuthenticationError(f"etcd refused: {text}")
+            where = f"access to {' to '.join(map(repr, keys))}" if keys else "access"
+            error = AuthenticationError(not_permitted(user, where, text))
         case Reason.NOT_ETCD:
             error = UnsupportedError(f"the server does not speak etcd's v3 API: {text}")
         case _:
             error = MetadataStoreError(f"etcd refused: {text}")
     named = _GRPC_LIMIT.search(message) if reason is Reason.REQUEST_TOO_LARGE else None
-    return EtcdRefusedError(error, reason, int(named[1]) if named else None)
+    denied = (user, text) if reason is Reason.NOT_PERMITTED and not keys else None
+    return EtcdRefusedError(error, reason, int(named[1]) if named else None, denied)
+
+
+def not_permitted(user: str, what: str, text: str) -> str:
+    """Return the message for a user without a permission."""
+    return f"etcd refused {user} {what}: {short(text)}"
+
+
+def _keys(request: Any) -> list[bytes]:
+    """Return the first key of a range, and its end."""
+    keys = (getattr(request, "key", b""), getattr(request, "range_end", b""))
+    return [key for key in keys if key]
 
 
 def failed_lookup(address: str, message: str) -> str | None:
@@ -275,5 +314,5 @@ def failed_lookup(address: str, message: str) -> str | None:
 
 def short(message: str) -> str:
     """Return gRPC's or etcd's text in one line of limited length."""
-    text = " ".join(message.split()).removeprefix("etcdserver: ")
+    text = " ".join(message.split()).removeprefix(_ETCD)
     return text if len(text) <= 300 else f"{text[:297]}..."

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
+import grpc
+
 from ...ops.errors import StoreClosedError
 from .calls import cancel
 from .members import REQUIRE_LEADER, Link
@@ -18,6 +20,9 @@ __all__ = ["KeepAlives"]
 # A member that does not answer a keep-alive for so long, or for a third of the timeout, is given
 # up. gRPC gives a connection without a sign of life as much time.
 _PATIENCE: Final = 5.0
+# ``etcd grpc-proxy`` answers when it keeps the lease alive itself, in each third of the timeout. A
+# member that is silent, but answers another request within this time, gets as much, and this time.
+_ANOTHER: Final = 1.0
 # If a wait ends this much too late, this process was paused, and has not yet read its answers.
 _PAUSED: Final = 0.5
 
@@ -39,6 +44,7 @@ class KeepAlives:
     def __init__(self, link: Link, lease: int, timeout: float) -> None:
         self.silent = False
         self.closed_early = False
+        self._link = link
         self._request = messages.LeaseKeepAliveRequest(ID=lease)
         self._period = timeout / 3
         self._patience = min(self._period, _PATIENCE)
@@ -89,7 +95,11 @@ class KeepAlives:
                 # Before the request leaves: etcd cannot count from an earlier time.
                 self._sent = time.monotonic()
             yield self._request
-            if not self._wait_for_answer():
+            if not (
+                self._wait_for_answer(self._patience)
+                or (self._answers() and self._wait_for_answer(self._period + _ANOTHER))
+            ):
+                self.silent = not self._closed
                 if self._call is not None:
                     self._call.cancel()
                 return
@@ -97,16 +107,25 @@ class KeepAlives:
                 rest = self._sent + self._period - time.monotonic()
                 self._changed.wait_for(lambda: self._closed, rest)
 
-    def _wait_for_answer(self) -> bool:
-        """Wait for the answer to the last request; return ``False`` if the stream is over."""
+    def _wait_for_answer(self, patience: float) -> bool:
+        """Wait for the answer to the last request; return ``False`` if there is none."""
         with self._changed:
-            until = self._sent + self._patience
+            until = self._sent + patience
             while not (self._answered or self._closed):
                 now = time.monotonic()
                 if now - until > _PAUSED:
-                    until = now + self._patience
+                    until = now + patience
                 elif now >= until:
-                    self.silent = True
                     return False
                 self._changed.wait(until - now)
             return not self._closed
+
+    def _answers(self) -> bool:
+        """Say whether the member answers a question about the lease."""
+        request = messages.LeaseTimeToLiveRequest(ID=self._request.ID)
+        patience = min(_ANOTHER, self._patience / 2)
+        try:
+            self._link.time_to_live(request, timeout=patience, metadata=self._link.metadata)
+        except (grpc.RpcError, ValueError):  # ValueError: from gRPC, for a closed channel
+            return False
+        return True

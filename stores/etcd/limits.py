@@ -6,12 +6,13 @@ from bisect import bisect_right
 from threading import Lock
 from typing import Final
 
-from ...ops.errors import MetadataStoreError, ValueTooLargeError
+from ...ops.errors import MetadataStoreError, UnsupportedError, ValueTooLargeError
 from ...ops.log import get_logger
 from ..backend import Limits
 from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason
 from .estimates import RequestBytes, oversize
+from .fields import never, none_within, otherwise, value_below
 from .protobuf import field
 from .protos import messages
 from .transactions import operations_of
@@ -31,6 +32,8 @@ _GROUP: Final = 32
 _INNERMOST: Final = 2
 # Below this limit, nesting carries fewer operations than a flat transaction.
 _FEWEST_FOR_NESTING: Final = 8
+# Refusals of a probe that say nothing against the number of its operations.
+_COUNTED_BEFORE: Final = (Reason.NOT_PERMITTED, Reason.NO_SPACE, Reason.REQUEST_TOO_LARGE)
 # A write id takes one compare, one change and one read. A delete needs up to two beside each.
 _WRITE_ID: Final = 1
 _FEWEST_FOR_WRITE_IDS: Final = 3
@@ -142,28 +145,37 @@ class Capacity:
     def _probe_max_txn_ops(self, deadline: float, most: int) -> int:
         """Return how many operations the server accepts in a flat transaction.
 
-        The probe only reads, and needs no permission: etcd counts before any other check.
+        The probe only reads, under conditions like those of a write, of which one never holds. It
+        needs no permission: etcd counts before any other check.
+
+        Raises:
+            UnsupportedError: the server refuses such transactions, or ignores the conditions.
         """
         key = (self._prefix + "/").encode()
-        operation = messages.TxnRequest(
-            success=[
-                messages.RequestOp(
-                    request_range=messages.RangeRequest(key=key, count_only=True),
-                )
-            ]
-        ).SerializeToString()
-        if self._accepts(operation * most, deadline):
-            return most
-        # The accepted numbers come first, from 1 on, so their count is the limit.
-        found = bisect_right(
-            range(1, most), False, key=lambda n: not self._accepts(operation * n, deadline)
-        )
+        conditions = [never(key), value_below(key, b""), none_within(key, key + b"\0")]
+        read = otherwise(field(b"\x0a", field(b"\x0a", key) + b"\x48\x01"))  # only a count
+
+        def accepts(number: int) -> bool:
+            body = b"".join(conditions[:number]) + read * number
+            return self._accepts(body, deadline, succeeds=False, answers=number)
+
+        try:
+            if accepts(most):
+                return most
+            # The accepted numbers come first, from 1 on, so their count is the limit.
+            found = bisect_right(range(1, most), False, key=lambda number: not accepts(number))
+        except EtcdRefusedError as refusal:
+            raise UnsupportedError(
+                f"the server at {self._connection.open(deadline).address} does not execute a "
+                f"transaction of several operations with conditions as etcd does: {refusal.error}; "
+                f"a server with a part of etcd's API, such as kine, cannot hold a store"
+            ) from refusal
         return max(found, 1)
 
     def _probe_nesting(self, deadline: float) -> int:
         """Return how many operations fit in a group of a nested transaction, or 0 for none.
 
-        etcd does not document how it counts.
+        etcd does not document how it counts. Another server with its API may not nest at all.
         """
         most = self.max_txn_ops
         link = self._connection.open(deadline)
@@ -171,14 +183,30 @@ class Capacity:
             return 0
         group = min(_GROUP, (most - _WRITE_ID - _INNERMOST) // 2)
         empty = b"\x12\x0a\x22\x08" + b"\x1a\x02\x22\x00" * _INNERMOST
-        return group if self._accepts(grouped([empty] * group**2, group), deadline) else 0
-
-    def _accepts(self, body: bytes, deadline: float) -> bool:
-        """Say whether etcd accepts the number of operations in a transaction that only reads."""
+        body = grouped([empty] * group**2, group)
         try:
-            self._connection.call("txn", body, deadline, write=False)
+            return group if self._accepts(body, deadline, succeeds=True, answers=group) else 0
         except EtcdRefusedError as refusal:
-            return refusal.reason is not Reason.TOO_MANY_OPS
+            log.warning("etcd does not nest transactions: batches are smaller", reason=str(refusal))
+            return 0
+
+    def _accepts(self, body: bytes, deadline: float, *, succeeds: bool, answers: int) -> bool:
+        """Say whether etcd accepts the number of operations in a transaction that only reads.
+
+        Raises:
+            EtcdRefusedError: the server refuses it for another reason, or executes something else.
+        """
+        try:
+            answer = self._connection.call("txn", body, deadline, write=False)
+        except EtcdRefusedError as refusal:
+            if refusal.reason in _COUNTED_BEFORE:
+                return True
+            if refusal.reason is not Reason.TOO_MANY_OPS:
+                raise
+            return False
+        response = messages.TxnResponse.FromString(answer)
+        if response.succeeded is not succeeds or len(response.responses) != answers:
+            raise EtcdRefusedError(MetadataStoreError("its answer is that of another request"))
         return True
 
     def _make_limits(self) -> Limits:

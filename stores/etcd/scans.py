@@ -27,6 +27,7 @@ from .calls import cancel
 from .connection import EtcdConnection, Method
 from .errors import EtcdRefusedError, Reason, UnansweredError
 from .estimates import AnswerBytes
+from .lineage import Lineage
 from .members import tells_leases
 from .page_ranges import AHEAD, PageRanges
 from .protos import messages
@@ -67,14 +68,20 @@ class Scans:
         connection: the calls to the cluster.
         prefix: precedes every path in the keys.
         owns: says whether a lease is that of the client's session.
+        lineage: the history that the client has seen.
     """
 
     def __init__(
-        self, connection: EtcdConnection, prefix: str, owns: Callable[[int], bool]
+        self,
+        connection: EtcdConnection,
+        prefix: str,
+        owns: Callable[[int], bool],
+        lineage: Lineage,
     ) -> None:
         self._connection = connection
         self._prefix = prefix
         self._owns = owns
+        self._lineage = lineage
         # Two estimates, because a page of keys says nothing about the sizes of values.
         self._values = AnswerBytes()
         self._keys_alone = AnswerBytes(_FIRST_KEYS)
@@ -128,9 +135,7 @@ class Scans:
                     keys = [kv.key for kv in kvs]
                     values = [] if keys_only else [kv.value for kv in kvs]
                     if kvs:
-                        # Letting protobuf measure the answer took a tenth of the time.
-                        size = sum(map(len, keys)) + sum(map(len, values))
-                        self._learned(keys_only).saw(len(kvs), size + _AROUND * len(kvs))
+                        self._saw(kvs, keys, values, keys_only)
                     windows.took(_sample(keys), len(keys), found.count - len(keys))
                     if not windows.done:
                         page = self._begin(windows, asked, timeout, keys_only)
@@ -159,7 +164,7 @@ class Scans:
         stretch = (self._prefix + start).encode(), (self._prefix + end).encode()
 
         def count(edges: Sequence[bytes]) -> Sequence[Bucket]:
-            return self._count(edges, timeout)
+            return self._count(prefix, edges, timeout)
 
         def keys(bucket: Bucket, limit: int) -> Sequence[bytes]:
             return [kv.key for kv in self._keys(bucket.start, bucket.end, limit, timeout).kvs]
@@ -196,7 +201,7 @@ class Scans:
                             for count in self._remove([*run], page.header.revision, timeout):
                                 removed += count
         except EtcdRefusedError as refusal:
-            raise partly_removed(removed, path, refusal.error) from refusal
+            raise partly_removed(removed, path, refusal.at(path)) from refusal
         except MetadataStoreError as error:
             raise partly_removed(removed, path, error) from error
         return removed
@@ -255,7 +260,7 @@ class Scans:
                 f"the request was sent and may have been executed: {error}"
             ) from error
 
-    def _count(self, edges: Sequence[bytes], timeout: float) -> list[Bucket]:
+    def _count(self, prefix: str, edges: Sequence[bytes], timeout: float) -> list[Bucket]:
         """Count the keys between edges, and find the first key of each stretch."""
         buckets: list[Bucket] = []
         stretches = [*pairwise(edges)]
@@ -265,12 +270,13 @@ class Scans:
                 messages.RangeRequest(key=start, range_end=end, limit=1, keys_only=True)
                 for start, end in some
             ]
-            for (start, end), found in zip(some, self._ranges(requests, timeout), strict=True):
+            answers = self._ranges(prefix, requests, timeout)
+            for (start, end), found in zip(some, answers, strict=True):
                 first = found.kvs[0].key if found.kvs else b""
                 buckets.append(Bucket(start, end, found.count, first))
         return buckets
 
-    def _ranges(self, requests: Sequence[Any], timeout: float) -> list[Any]:
+    def _ranges(self, prefix: str, requests: Sequence[Any], timeout: float) -> list[Any]:
         """Execute ranges in one transaction, or singly if etcd refuses that."""
         operations = [messages.RequestOp(request_range=request) for request in requests]
         body = messages.TxnRequest(success=operations).SerializeToString()
@@ -280,7 +286,7 @@ class Scans:
         except EtcdRefusedError as refusal:
             for_its_size = isinstance(refusal.error, ValueTooLargeError)
             if not for_its_size and refusal.reason not in (Reason.TOO_MANY_OPS, Reason.NO_SPACE):
-                raise refusal.error from refusal
+                raise refusal.at(prefix) from refusal
             return [self._call(request, timeout) for request in requests]
         responses = messages.TxnResponse.FromString(answer).responses
         return [response.response_range for response in responses]
@@ -299,6 +305,18 @@ class Scans:
     def _path(self, key: bytes) -> str | None:
         """Return the path of a key, or ``None`` if callers cannot reach it."""
         return path_of(key[len(self._prefix.encode()) :])
+
+    def _saw(
+        self, kvs: Sequence[Any], keys: Sequence[bytes], values: Sequence[bytes], keys_only: bool
+    ) -> None:
+        """Learn from a page."""
+        # Letting protobuf measure the answer took a tenth of the time.
+        size = sum(map(len, keys)) + sum(map(len, values))
+        self._learned(keys_only).saw(len(kvs), size + _AROUND * len(kvs))
+        if self._lineage.watched:
+            newest = max(kvs, key=lambda kv: kv.mod_revision)
+            value = None if keys_only else newest.value
+            self._lineage.saw(newest.key, newest.mod_revision, value)
 
     def _learned(self, keys_only: bool) -> AnswerBytes:
         return self._keys_alone if keys_only else self._values

@@ -47,6 +47,7 @@ from ..session import SessionMachine
 from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason, failure_of
 from .keep_alives import KeepAlives
+from .lineage import Lineage
 from .members import Link
 from .protos import messages
 
@@ -98,15 +99,23 @@ class EtcdSession:
             permissions.
         timeout: the timeout in seconds; etcd counts whole ones, and may grant more.
         watches: the watches that have to be back before ``"session_reestablished"``.
+        lineage: the history that the client has seen.
     """
 
     def __init__(
-        self, connection: EtcdConnection, prefix: str, timeout: float, watches: Dependants
+        self,
+        connection: EtcdConnection,
+        prefix: str,
+        timeout: float,
+        watches: Dependants,
+        lineage: Lineage,
     ) -> None:
         self._connection = connection
         self._place = f"{prefix}/{OWN}/sessions/"
         self._ttl = max(1, math.ceil(timeout))
         self._watches = watches
+        self._lineage = lineage
+        self._history = 0  # the number of the history in which the session began
         self._process = os.getpid()
         self._changed = threading.Condition()  # guards the fields below
         self._machine = SessionMachine(float(self._ttl))
@@ -292,6 +301,7 @@ class EtcdSession:
             try:
                 link = self._connection.open(time.monotonic() + _ATTEMPT)
                 mine = self._lease or self._begin_session()
+                self._check_history(mine)
                 failures = 0 if self._keep_alive(link, mine, failures) else failures + 1
             except StoreClosedError:
                 return
@@ -303,6 +313,17 @@ class EtcdSession:
                 _log.exception("etcd session interrupted")
                 self._failed(MetadataStoreError("the session was interrupted"), failures)
                 failures += 1
+
+    def _check_history(self, mine: SessionLease) -> None:
+        """End a session that a restored etcd has kept: values of it may have gone meanwhile.
+
+        Raises:
+            MetadataStoreError: as for a read.
+        """
+        self._lineage.check(time.monotonic() + _LOOK)
+        if self._history != self._lineage.number:
+            self._history = self._lineage.number
+            self._revoke(mine.lease, time.monotonic() + _LOOK)
 
     def _begin_session(self) -> SessionLease:
         """Request a lease, unless the store is closed.
@@ -332,6 +353,7 @@ class EtcdSession:
         """
         deadline = time.monotonic() + _ATTEMPT
         while True:
+            self._history = self._lineage.number
             # A request that is sent again grants another lease; the first one ends by itself.
             sent = time.monotonic()
             request = messages.LeaseGrantRequest(TTL=self._ttl)
@@ -344,7 +366,7 @@ class EtcdSession:
                 if refusal.reason is Reason.LEASE_GONE:  # it took too long
                     continue
                 self._revoke(mine.lease, deadline)
-                raise refusal.error from refusal
+                raise refusal.at(key.decode()) from refusal
             break
         with self._changed:
             closed = self._closed

@@ -39,6 +39,8 @@ class WatchStream:
         interrupted: whether it was ended because the connection was lost elsewhere.
         logged_in: whether the stream has a login.
         tells_progress: whether the member answers requests for progress.
+        keeps_ids: whether the peer takes the ids that are proposed for watches, as etcd does;
+            ``False`` before the first answer.
     """
 
     def __init__(self, watches: _Watches, link: Link) -> None:
@@ -48,6 +50,7 @@ class WatchStream:
         self.interrupted = False
         self.logged_in = bool(link.metadata)
         self.tells_progress = tells_progress(link.version)
+        self.keeps_ids = False
         self._watches = watches
         self._link = link
         self._process = os.getpid()

@@ -15,10 +15,16 @@ Where a watch goes on:
   out. One revision later could be the revision of a compaction, and there etcd may leave out a
   delete without a word (etcd #18089). A watch that begins before a compaction, it cancels.
 - Where etcd cannot give what was missed, the watch starts over, and then a gap is delivered: when
-  the history was compacted, or when etcd was set up again with other data.
+  the history was compacted, or when etcd has another one (see ``lineage``).
 
-All answers to requests for a watch arrive in the order of the requests. That is how they find their
-watch: 3.5.1 names the watch that it refuses, but 3.5.35, 3.6 and 3.7 do not.
+Which watch an answer belongs to:
+
+- The answer to a request has the id of the watch, and so have its events and reports. The client
+  proposes an id. etcd takes it, and answers in the order of the requests, so that many can be under
+  way. A refusal finds its watch by that order alone: 3.5.1 names the watch that it refuses, but
+  3.5.35, 3.6 and 3.7 do not.
+- ``etcd grpc-proxy`` chooses ids itself, answers in any order, and reports no progress on request.
+  The first answer of a stream shows that. From then on, one request is under way at a time.
 """
 
 from __future__ import annotations
@@ -37,10 +43,8 @@ import grpc
 from ...ops.backoff import Backoff
 from ...ops.errors import (
     AuthenticationError,
-    InvalidSettingError,
     MetadataStoreError,
     OperationTimeoutError,
-    RevisionCompactedError,
     StoreClosedError,
     StoreUnavailableError,
     UnsupportedError,
@@ -52,11 +56,12 @@ from ..backend import start_thread
 from .changes import FIRST_REVISION, check_revision
 from .codecs import below_of
 from .connection import EtcdConnection
-from .errors import EtcdRefusedError, Reason, read_text, short, too_large
+from .errors import EtcdRefusedError, Reason, not_permitted, read_text, short, too_large
+from .lineage import Lineage
 from .members import Link
 from .protos import messages
 from .watch import EtcdWatch, Keys
-from .watch_messages import ASK_PROGRESS, cancel_request, create_request, is_fragment
+from .watch_messages import ASK_PROGRESS, PUT, cancel_request, create_request, is_fragment
 from .watch_stream import ASK_EVERY, WatchStream
 
 __all__ = ["EtcdWatches"]
@@ -74,6 +79,8 @@ _ENDINGS: Final = 5
 _REFUSED: Final = Backoff(first=0.1, longest=10.0)
 # Seconds for which closing waits for the thread.
 _JOIN: Final = 1.0
+# Proposed ids are larger than this: a peer that chooses ids itself chooses no such one by accident.
+_BEFORE_FIRST: Final = 2**32
 
 
 class _ExpiredError(Exception):
@@ -90,14 +97,16 @@ class EtcdWatches:
     Args:
         connection: the calls to the cluster.
         prefix: precedes every path in the keys.
+        lineage: the history that the client has seen.
 
     Attributes:
         when_back: called, without a lock, whenever all watches are in place.
     """
 
-    def __init__(self, connection: EtcdConnection, prefix: str) -> None:
+    def __init__(self, connection: EtcdConnection, prefix: str, lineage: Lineage) -> None:
         self.when_back: Callable[[], None] = _nothing
         self._connection = connection
+        self._lineage = lineage
         self._prefix = prefix
         self._skip = len(prefix.encode())
         self._hidden = f"{prefix}/{OWN}/".encode()
@@ -105,17 +114,19 @@ class EtcdWatches:
         self._changed = threading.Condition()  # guards the fields below
         self._watches: dict[EtcdWatch, None] = {}  # in the order of their creation
         self._stream: WatchStream | None = None
-        self._by_id: dict[int, EtcdWatch] = {}  # those of the present stream
-        self._placing: deque[int] = deque()  # the ids of requests without an answer, in order
-        self._last_id = 0
+        self._by_id: dict[int, EtcdWatch] = {}  # those in place in the present stream
+        self._waiting: deque[EtcdWatch] = deque()  # those to request in it
+        # Those requested in it, without an answer, with the proposed ids.
+        self._placing: deque[tuple[EtcdWatch, int]] = deque()
+        self._last_id = _BEFORE_FIRST
         # The last ids that were placed before the last request for progress, and before the one
         # before that. etcd answers such a request only if it is up to date with all watches.
-        self._settled = 0
-        self._covered = 0
+        self._settled = _BEFORE_FIRST
+        self._covered = _BEFORE_FIRST
         self._thread: threading.Thread | None = None
         self._closed = False
         # Only the thread uses the fields below.
-        self._cluster = 0  # the id of the cluster, 0 if there was no answer yet
+        self._history = 0  # the number of the history in which watches were placed
         self._fragment = False  # whether etcd is to divide large answers
 
     @property
@@ -136,10 +147,12 @@ class EtcdWatches:
         first = below if prefix == "/" else below[:-1]
         keys = Keys(first, below, stop, self._hidden, self._skip)
         watch = EtcdWatch(self, prefix, keys, deliver, fail)
+        self._lineage.watched = True
+        newest = self._newest(first, deadline)
         if after is None:
             # A compaction of the very next revision, before the watch is placed, does not happen:
             # so it may begin there, and etcd need not look back.
-            watch.after = self._header(first, deadline).revision
+            watch.after = newest
             watch.fresh = True
         else:
             watch.after = max(after, FIRST_REVISION)
@@ -170,7 +183,9 @@ class EtcdWatches:
         with self._changed:
             if self._watches.pop(watch, self) is self:
                 return
-            if self._by_id.pop(watch.watch_id, None) is not None and self._stream is not None:
+            # One that is not in place yet is cancelled by its answer, which has its id.
+            if watch.placed and self._stream is not None:
+                self._by_id.pop(watch.watch_id, None)
                 self._stream.queue.append(cancel_request(watch.watch_id))
                 self._changed.notify_all()
 
@@ -209,28 +224,29 @@ class EtcdWatches:
         if thread is not None and thread is not threading.current_thread() and not self.forked:
             thread.join(_JOIN)
 
-    def _header(self, key: bytes, deadline: float, revision: int = 0) -> Any:
-        """Return the header of a linearizable read, which has the newest revision.
-
-        Args:
-            key: a key that the login may read.
-            deadline: by ``time.monotonic()``.
-            revision: a revision that must be readable.
+    def _newest(self, key: bytes, deadline: float) -> int:
+        """Return the newest revision, by a linearizable read of a key that the login may read.
 
         Raises:
-            RevisionCompactedError: it no longer is.
-            InvalidSettingError: it does not exist yet.
             MetadataStoreError: as for a read.
         """
+        try:
+            return int(self._lineage.header(key, deadline).revision)
+        except EtcdRefusedError as refusal:
+            raise refusal.error from refusal
+
+    def _readable(self, key: bytes, revision: int) -> bool:
+        """Say whether a revision has not been compacted."""
         request = messages.RangeRequest(key=key, revision=revision, limit=1, count_only=True)
         try:
-            return self._connection.call("range", request, deadline, write=False).header
+            self._connection.call("range", request, time.monotonic() + _LOOK, write=False)
         except EtcdRefusedError as refusal:
-            if refusal.reason is Reason.COMPACTED:
-                raise RevisionCompactedError(str(refusal)) from refusal
             if refusal.reason is Reason.FUTURE:
-                raise InvalidSettingError(str(refusal)) from refusal
-            raise refusal.error from refusal
+                return True
+            if refusal.reason is not Reason.COMPACTED:
+                raise refusal.error from refusal
+            return False
+        return True
 
     # The thread
 
@@ -281,32 +297,23 @@ class EtcdWatches:
         if not known:
             return True
         key = known[0].keys.first
-
-        def readable(revision: int) -> bool:
-            try:
-                self._header(key, time.monotonic() + _LOOK, revision)
-            except RevisionCompactedError:
-                return False
-            except InvalidSettingError:
-                pass
-            return True
-
         try:
-            header = self._header(key, time.monotonic() + _LOOK)
+            newest = self._newest(key, time.monotonic() + _LOOK)
+            self._lineage.check(time.monotonic() + _LOOK)
             afters = sorted({watch.after for watch in known})
-            compacted = bisect_left(afters, True, key=readable)
+            compacted = bisect_left(afters, True, key=lambda after: self._readable(key, after))
         except AuthenticationError as error:
             if not isinstance(error.__cause__, EtcdRefusedError):
                 raise
             self._give_up(known[0], error)  # Perhaps this path alone is forbidden.
             return False
-        other = self._cluster not in (0, header.cluster_id)
-        self._cluster = header.cluster_id
+        # A linearizable read is never behind what a member has sent.
+        other = self._lineage.number != self._history or afters[-1] > newest
+        self._history = self._lineage.number
         gone = set(afters[:compacted])
         for watch in known:
             watch.fresh = False
-            # A linearizable read is never behind what a member has sent.
-            if other or watch.after > header.revision or watch.after in gone:
+            if other or watch.after in gone:
                 watch.lost = True
         return True
 
@@ -355,31 +362,38 @@ class EtcdWatches:
     def _displace(self) -> None:
         """Forget the stream's watches. The caller holds the lock."""
         self._by_id.clear()
+        self._waiting.clear()
         self._placing.clear()
-        self._settled = self._covered = 0
+        self._settled = self._covered = _BEFORE_FIRST
         for watch in self._watches:
             watch.placed = False
 
     def _place(self, watch: EtcdWatch) -> None:
-        """Request a watch in the present stream. The caller holds the lock."""
+        """Request a watch in the present stream, in its turn. The caller holds the lock."""
+        watch.held = []
+        self._waiting.append(watch)
+        self._request()
+
+    def _request(self) -> None:
+        """Send the requests whose turn it is. The caller holds the lock."""
         stream = self._stream
         assert stream is not None
-        self._last_id += 1
-        watch.watch_id = self._last_id
-        watch.held = []
-        self._by_id[watch.watch_id] = watch
-        self._placing.append(watch.watch_id)
-        start = 0 if watch.lost else watch.after + watch.fresh
-        stream.queue.append(
-            create_request(
-                watch.keys.first,
-                watch.keys.stop,
-                start,
-                watch=watch.watch_id,
-                progress_notify=not stream.tells_progress,
-                fragment=self._fragment,
+        while self._waiting and (stream.keeps_ids or not self._placing):
+            watch = self._waiting.popleft()
+            if watch not in self._watches:
+                continue
+            self._last_id += 1
+            self._placing.append((watch, self._last_id))
+            stream.queue.append(
+                create_request(
+                    watch.keys.first,
+                    watch.keys.stop,
+                    0 if watch.lost else watch.after + watch.fresh,
+                    watch=self._last_id,
+                    progress_notify=not (stream.keeps_ids and stream.tells_progress),
+                    fragment=self._fragment,
+                )
             )
-        )
         self._changed.notify_all()
 
     def _take(self, stream: WatchStream, response: Any) -> None:
@@ -394,36 +408,48 @@ class EtcdWatches:
         elif response.events:
             watch = self._by_id.get(response.watch_id)
             if watch is not None:
+                last = response.events[-1]
+                kv, there = last.kv, last.type == PUT
+                self._lineage.saw(kv.key, kv.mod_revision, kv.value if there else None, there=there)
                 watch.change(response.events, fragment=is_fragment(response))
         else:
-            self._progress(response)
+            self._progress(stream, response)
 
     def _created(self, stream: WatchStream, response: Any) -> None:
+        """Process the answer to a request for a watch."""
         with self._changed:
             if stream.interrupted or not self._placing:
                 return
-            watch = self._by_id.get(self._placing.popleft())  # None if it was closed meanwhile
-        if not self._cluster:
-            self._cluster = response.header.cluster_id
-        if watch is not None:
-            if response.canceled:
-                self._canceled(stream, watch, response)
-                return
-            if watch.lost:
-                watch.gap(response.header.revision)
-            watch.doubted = False
+            watch, proposed = self._placing.popleft()
+            if not response.canceled:
+                stream.keeps_ids = response.watch_id == proposed
+            self._request()
+        if response.canceled:
+            self._canceled(stream, watch, response)
+        else:
+            self._in_place(stream, watch, response)
+        if not self._placing and self.back():
+            self.when_back()
+
+    def _in_place(self, stream: WatchStream, watch: EtcdWatch, response: Any) -> None:
+        if watch.lost:
+            watch.gap(response.header.revision)
+        watch.doubted = False
         with self._changed:
             if stream.interrupted:
                 return
-            if watch is not None:
+            if watch in self._watches:
+                self._by_id[response.watch_id] = watch
+                watch.watch_id = response.watch_id
                 watch.placed = watch.answered = True
-                self._changed.notify_all()
-            all_placed = not self._placing
-        if all_placed and self.back():
-            self.when_back()
+            else:  # It was closed meanwhile.
+                stream.queue.append(cancel_request(response.watch_id))
+            self._changed.notify_all()
 
     def _canceled(self, stream: WatchStream, watch: EtcdWatch, response: Any) -> None:
         """Process the end of a watch by etcd."""
+        if watch not in self._watches:
+            return
         text = response.cancel_reason
         if response.compact_revision:
             _log.info(
@@ -433,7 +459,9 @@ class EtcdWatches:
                 compacted=response.compact_revision,
             )
             with self._changed:
-                if self._by_id.pop(watch.watch_id, None) is not None:
+                if watch in self._watches and not stream.interrupted:
+                    if watch.placed:
+                        self._by_id.pop(watch.watch_id, None)
                     watch.placed, watch.lost = False, True
                     self._place(watch)
             return
@@ -445,10 +473,8 @@ class EtcdWatches:
             if stream.logged_in and not watch.doubted:
                 watch.doubted = True
                 raise _ExpiredError
-            error = AuthenticationError(
-                f"etcd refused the watch of {watch.prefix!r}: {short(text)}", path=watch.prefix
-            )
-            self._give_up(watch, error)
+            denied = not_permitted(self._connection.user, f"a watch of {watch.prefix!r}", text)
+            self._give_up(watch, AuthenticationError(denied, path=watch.prefix))
             return
         watch.endings += 1
         message = f"etcd ended the watch of {watch.prefix!r}: {short(text) or 'no reason is given'}"
@@ -468,13 +494,15 @@ class EtcdWatches:
         if not waiting:
             watch.end(copy.copy(error))
 
-    def _progress(self, response: Any) -> None:
+    def _progress(self, stream: WatchStream, response: Any) -> None:
         """Note up to which revision everything has been delivered."""
         revision = response.header.revision
         with self._changed:
-            if response.watch_id > 0:
+            if response.watch_id >= 0:
                 named = self._by_id.get(response.watch_id)
                 covered = [] if named is None else [named]
+            elif not stream.keeps_ids:
+                return  # Such a peer was not asked.
             else:
                 # The answer to a request for a watch can overtake a report of progress. So the
                 # report counts only for watches that were in place long before.
@@ -494,7 +522,7 @@ class EtcdWatches:
                 now = time.monotonic()
                 if now >= stream.ask_at:
                     stream.ask_at = now + ASK_EVERY
-                    if stream.tells_progress and not self._placing:
+                    if stream.tells_progress and stream.keeps_ids and not self._placing:
                         self._covered, self._settled = self._settled, self._last_id
                         return ASK_PROGRESS
                 self._changed.wait(stream.ask_at - now)

@@ -43,6 +43,7 @@ from ...ops.paths import OWN
 from ..backend import send_by
 from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason
+from .lineage import Lineage
 from .protobuf import VARINT, field
 from .protos import messages
 
@@ -50,12 +51,10 @@ __all__ = ["WriteId", "WriteIds"]
 
 log = get_logger(__name__)
 
-# Seconds. A transaction that is settled before its lease ends is settled for certain. If etcd
-# grants no new lease, the last one is used for twice as long as usual.
+# Seconds. A transaction that is settled before its lease ends is settled for certain. So a lease is
+# replaced after a third of the time that etcd has granted. If it grants no new one, the last one is
+# used for twice as long. After a third without use, a slot may have lost its write id with it.
 _LEASE: Final = 1800
-_OVERDUE: Final = 1200
-# After this many seconds without use, a slot may have lost its write id with the lease.
-_STALE: Final = 600
 
 
 class _IdSlot:
@@ -141,21 +140,25 @@ class WriteIds:
     Args:
         connection: the calls to the cluster.
         prefix: the prefix of all keys. Write ids lie below it, where the client has permissions.
+        lineage: the history that the client has seen.
         permitted: whether a transaction has room for a write id.
 
     Attributes:
         permitted: whether a transaction has room for a write id. It becomes ``False`` if a lower
             limit of the server turns up.
-        renew: seconds after which a lease is replaced.
+        renew: seconds after which a lease is replaced, unless less time was granted.
         reconsider: seconds after which refused write ids are tried again, because permissions
             change.
     """
 
-    renew: Final = 600
+    renew: Final = _LEASE / 3
     reconsider: Final = 600
 
-    def __init__(self, connection: EtcdConnection, prefix: str, *, permitted: bool = True) -> None:
+    def __init__(
+        self, connection: EtcdConnection, prefix: str, lineage: Lineage, *, permitted: bool = True
+    ) -> None:
         self._connection = connection
+        self._lineage = lineage
         self._name = os.urandom(8).hex()
         self._place = f"{prefix}/{OWN}/write-ids/{self._name}/"
         self._lock = threading.Lock()  # guards the following fields
@@ -164,6 +167,7 @@ class WriteIds:
         self._numbers = 0
         self._lease = 0
         self._granted = 0.0
+        self._third = float(_LEASE)  # of the seconds that were granted
         self._under_way = 0
         self._closed = False
         self._granting = threading.Lock()  # held by the thread that requests a lease
@@ -193,7 +197,7 @@ class WriteIds:
             number = self._numbers
             # The slot that came back last was used most recently.
             slot = self._free.pop() if self._free else None
-            if slot is None or now - slot.used > _STALE:
+            if slot is None or now - slot.used > self._third:
                 self._slots += 1
                 slot = _IdSlot(f"{self._place}{self._slots}".encode())
         return WriteId(slot, number, lease)
@@ -207,6 +211,8 @@ class WriteIds:
         if holds != write_id.before:
             slot.used = time.monotonic()
         slot.holds, slot.since = holds, since
+        if holds == write_id.value:
+            self._lineage.saw(slot.key, since, holds)
         with self._lock:
             self._free.append(slot)
 
@@ -258,12 +264,12 @@ class WriteIds:
 
     def _current_lease(self, deadline: float) -> int | None:
         with self._lock:
-            lease, age = self._lease, time.monotonic() - self._granted
+            lease, age, third = self._lease, time.monotonic() - self._granted, self._third
         if not self._wanted():
             return None
-        if lease and age < self.renew:
+        if lease and age < min(self.renew, third):
             return lease
-        usable = lease and age < _OVERDUE
+        usable = lease and age < 2 * third
         patience = 0.0 if usable else max(0.0, deadline - time.monotonic())
         if not self._granting.acquire(timeout=patience):
             if usable:
@@ -273,7 +279,7 @@ class WriteIds:
             if not self._wanted():
                 return None
             # Only the thread that holds _granting grants a lease.
-            if self._lease and time.monotonic() - self._granted < self.renew:
+            if self._lease and time.monotonic() - self._granted < min(self.renew, self._third):
                 return self._lease
             return self._grant(deadline)
         except EtcdRefusedError as refusal:
@@ -312,7 +318,7 @@ class WriteIds:
             break
         with self._lock:
             if not self._closed:
-                self._lease, self._granted = lease, granted
+                self._lease, self._granted, self._third = lease, granted, granting.TTL / 3
         return lease
 
     def _try(self, lease: int, deadline: float) -> None:

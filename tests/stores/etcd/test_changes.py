@@ -293,6 +293,6 @@ def test_a_watch_needs_permission(
     asked = {"username": "limited", "password": "limited's"}
     with (
         open_store(f"{server.url}/ok", **asked) as store,
-        pytest.raises(AuthenticationError, match=r"refused .* before 3\.5\.13, the watch must"),
+        pytest.raises(AuthenticationError, match=r"refused .* before 3\.5\.13, and behind a"),
     ):
         list(store.changes("/", before, last))

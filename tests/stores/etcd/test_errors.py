@@ -161,7 +161,7 @@ def test_a_text_without_a_status_is_read_by_the_same_table(text: str, reason: Re
 
 def test_an_error_that_says_no_reason_has_none_of_those_that_matter() -> None:
     """The reason is an attribute of what fails within this package; other errors have none."""
-    refusal = refused(Reason.NO_SPACE, "etcdserver: mvcc: database space exceeded", 1)
+    refusal = refused(Reason.NO_SPACE, "etcdserver: mvcc: database space exceeded")
     assert reason_of(refusal) is Reason.NO_SPACE
     assert reason_of(UnansweredError("lost", reason=Reason.NO_SPACE)) is Reason.NO_SPACE
     assert reason_of(MetadataStoreError("database space exceeded")) is Reason.OTHER
@@ -200,7 +200,7 @@ def test_a_refusal_is_an_error_of_this_package(
     code: StatusCode, message: str, kind: type[MetadataStoreError]
 ) -> None:
     """Each refusal becomes the error for callers, which says that nothing was applied."""
-    error = refused(judge(code, message, write=False).reason, message, 1_234_567).error
+    error = refused(judge(code, message, write=False).reason, message, bytes(1_234_567)).error
     assert type(error) is kind
     assert error.outcome == "not_applied"
     assert message.removeprefix("etcdserver: ") in str(error)
@@ -223,11 +223,13 @@ def test_the_limit_that_grpc_names_is_a_number(
     reason: Reason, message: str, limit: int | None
 ) -> None:
     """A refusal carries the limit of the server's gRPC, so nobody else has to read its text."""
-    assert refused(reason, message, 9).grpc_limit == limit
+    assert refused(reason, message).grpc_limit == limit
 
 
 def test_a_request_that_is_too_large_is_told_its_size_and_the_limit() -> None:
     """The message has the size that was sent and the limit."""
-    message = str(refused(Reason.REQUEST_TOO_LARGE, "etcdserver: request is too large", 1_600_000))
+    message = str(
+        refused(Reason.REQUEST_TOO_LARGE, "etcdserver: request is too large", bytes(1_600_000))
+    )
     assert "1,600,000 bytes" in message
     assert "1.5 MiB" in message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from batchkeeper import open_store
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
@@ -40,6 +42,7 @@ from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import soon
 from ..calls import kinds
+from .imitation import Imitation, imitated, kine, without_conditions, without_nesting
 from .opening import opened, recorded, without_write_ids
 
 SMALL = ("--max-request-bytes", "16384")
@@ -398,3 +401,32 @@ def test_errors_of_parts_stay_with_their_operations(
         answers = backend.write([Put(f"/{number}", b"") for number in range(9)], soon())
         assert kinds(answers) == [Stat] * 3 + [MetadataStoreError] * 3 + [Stat] * 3
         assert [answer.path for answer in answers] == [f"/{number}" for number in range(9)]
+
+
+# --- servers with a part of etcd's API
+
+
+@pytest.mark.parametrize("imitation", [kine, without_conditions])
+def test_a_server_without_etcd_s_transactions_is_refused(
+    etcd_server: EtcdServer, imitation: Imitation
+) -> None:
+    """As kine is: nothing could be written to it, or conditions would mean nothing."""
+    with (
+        imitated(etcd_server.address, imitation) as address,
+        pytest.raises(UnsupportedError, match=f"at {address} does not execute a transaction of"),
+    ):
+        open_store(f"etcd://{address}")
+
+
+def test_a_server_that_does_not_nest_gets_flat_transactions(etcd_server: EtcdServer) -> None:
+    """Each operation still has an outcome of its own."""
+    with (
+        imitated(etcd_server.address, without_nesting) as address,
+        open_store(f"etcd://{address}/{uuid.uuid4().hex}") as store,
+    ):
+        outcomes = store.apply([Put("/a", b"", ABSENT), Put("/b", b"", 7), Delete("/c")])
+    assert [type(outcome.error) for outcome in outcomes] == [
+        type(None),
+        BadVersionError,
+        NotFoundError,
+    ]

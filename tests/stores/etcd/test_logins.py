@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -23,6 +24,7 @@ from batchkeeper.ops import (
     IndeterminateError,
     NotEmptyError,
     Put,
+    Range,
     Stat,
     StoreUnavailableError,
     Transaction,
@@ -180,6 +182,23 @@ def test_permissions_hold_for_each_operation(secured_etcd: EtcdServer) -> None:
         assert reads[0].value == b"1"
         assert reads[2] == ["a", "b"]
         assert [type(answer) for answer in reads[1::2]] == [AuthenticationError] * 2
+        whole = [Transaction([Put("/ok/a", b""), Put("/no/x", b"")])]
+        denied = [answers[1], answers[6], *reads[1::2], *outcomes(backend, whole)]
+        for call in (
+            lambda: next(backend.scans.scan("/no", Range(), None, PATIENCE)),
+            lambda: backend.scans.split("/no", 2, PATIENCE),
+            lambda: backend.scans.delete_recursive("/no", PATIENCE),
+            lambda: backend.watches.watch("/no", None, print, print, soon()),
+            lambda: next(backend.history.changes("/no", 0, 9, PATIENCE)),
+        ):
+            with pytest.raises(AuthenticationError) as refused:
+                call()
+            denied.append(refused.value)
+        for error in denied:
+            assert re.match(
+                "etcd refused user 'limited' access to '/.*: permission denied", str(error)
+            )
+        assert str(denied[4]).count("'/ok/a', '/no/x'") == 1
 
 
 def test_without_a_permission_for_write_ids_writes_go_without(

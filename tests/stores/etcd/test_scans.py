@@ -16,6 +16,7 @@ from batchkeeper.stores.etcd import scans as module
 from batchkeeper.stores.etcd import splitting
 from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.errors import UnansweredError
+from batchkeeper.stores.etcd.lineage import Lineage
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.scans import Scans, _Page
 from batchkeeper.testing.servers import EtcdServer
@@ -542,7 +543,7 @@ def test_a_removal_that_was_never_sent_is_not_unknown(
     server = own_etcd()
     with closing(EtcdConnection((server.address,), Credentials())) as connection:
         connection.open(soon())
-        scans = Scans(connection, "", lambda _lease: False)
+        scans = Scans(connection, "", lambda _lease: False, Lineage(connection))
         server.kill()
         for _ in range(2):  # The first call may find the connection as it was.
             with pytest.raises(bk.MetadataStoreError) as caught:

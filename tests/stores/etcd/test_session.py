@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -448,6 +449,44 @@ def test_a_renewal_counts_from_before_it_was_sent() -> None:
         time.sleep(0.01)
         answered = time.monotonic()
     assert len(member.received) == 5
+
+
+class LateMember:
+    """A member that answers the second keep-alive late, and may answer other requests at once."""
+
+    metadata = ()
+
+    def __init__(self, *, answers: bool) -> None:
+        self._answers = answers
+        self._late: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def keep_alive(self, requests: Iterator[Any], metadata: Any) -> Any:
+        threading.Thread(target=self._receive, args=(requests,)).start()
+        return self
+
+    def time_to_live(self, request: Any, timeout: float, metadata: Any) -> None:
+        if not self._answers:
+            raise grpc.RpcError
+
+    def cancel(self) -> None:
+        self._late.put(None)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._late.get, None)
+
+    def _receive(self, requests: Iterator[Any]) -> None:
+        for number, _ in enumerate(requests):
+            answer = messages.LeaseKeepAliveResponse(TTL=number + 1)
+            threading.Timer(0.2 * number, self._late.put, (answer,)).start()
+
+
+def test_a_member_that_answers_keep_alives_at_its_own_times_is_not_given_up() -> None:
+    """``etcd grpc-proxy`` does that, and answers other requests at once."""
+    for answers in (True, False):
+        beats = KeepAlives(LateMember(answers=answers), 1, 0.03)  # type: ignore[arg-type]
+        with closing(beats):
+            assert len([*itertools.islice(beats, 2)]) == 1 + answers
+            assert beats.silent is not answers
 
 
 # --- logins

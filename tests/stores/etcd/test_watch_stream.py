@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from batchkeeper.ops import OperationTimeoutError
+from batchkeeper.stores.etcd.lineage import Lineage
 from batchkeeper.stores.etcd.protos import messages
 from batchkeeper.stores.etcd.watches import EtcdWatches
 
@@ -19,6 +20,8 @@ from .live import Told
 
 #: The flag of an answer that the next one continues, which etcd3's messages lack.
 FRAGMENT = b"\x38\x01"
+#: The id that a client proposes for its first watch.
+FIRST = 2**32 + 1
 
 
 class Stream(Iterator[Any]):
@@ -41,15 +44,18 @@ class Member:
         starts: the first revision of each watch that was requested, in order.
     """
 
-    def __init__(self, *answers: bytes, silent: bool = False) -> None:
+    def __init__(self, *answers: bytes, silent: bool = False, chosen: int = FIRST) -> None:
         self.starts: list[int] = []
         self._revision = 100
         self._answers = answers
         self._over = False
         self._silent = silent
+        self._chosen = chosen
 
-    def call(self, *_: Any, **__: Any) -> Any:
-        return SimpleNamespace(header=SimpleNamespace(revision=self._revision, cluster_id=1))
+    def call(self, _: str, request: Any, *__: Any, **___: Any) -> Any:
+        header = SimpleNamespace(revision=self._revision, cluster_id=1, raft_term=1)
+        there = SimpleNamespace(mod_revision=request.revision, value=b"")
+        return SimpleNamespace(header=header, kvs=[there])
 
     def open(self, _: float) -> Any:
         return SimpleNamespace(address="", version="3.6.0", metadata=(), watch=self._watch)
@@ -73,7 +79,7 @@ class Member:
             if self._over:
                 return
             time.sleep(0.01)
-        yield response(created=True, watch_id=1)
+        yield response(created=True, watch_id=self._chosen)
         answers, self._answers = self._answers, ()
         self._revision = 200
         yield from map(messages.WatchResponse.FromString, answers)
@@ -99,9 +105,9 @@ def progress(revision: int, watch_id: int) -> bytes:
 def start_again() -> Callable[..., tuple[int, Told]]:
     """Return the revision at which a watch continues after the answers, and its events."""
 
-    def run(*answers: bytes) -> tuple[int, Told]:
-        member, told = Member(*answers), Told()
-        watches = EtcdWatches(member, "")  # type: ignore[arg-type]
+    def run(*answers: bytes, chosen: int = FIRST) -> tuple[int, Told]:
+        member, told = Member(*answers, chosen=chosen), Told()
+        watches = EtcdWatches(member, "", Lineage(member))  # type: ignore[arg-type]
         with closing(watches):
             try:
                 watches.watch("/a", None, told.events, told.fail, soon())
@@ -116,17 +122,23 @@ def start_again() -> Callable[..., tuple[int, Told]]:
 def test_a_report_of_progress_counts_only_for_watches_that_it_covers(
     start_again: Callable[..., tuple[int, Told]],
 ) -> None:
-    """The answer to the request for a watch may overtake a report that was made before it."""
+    """The answer to the request for a watch may overtake a report that was made before it.
+
+    A peer may have chosen the name of the watch itself, from 0 on, as ``etcd grpc-proxy`` does.
+    """
     assert start_again(progress(150, -1))[0] == 100
-    assert start_again(progress(150, 1))[0] == 150
+    assert start_again(progress(150, FIRST))[0] == 150
+    assert start_again(progress(150, -1), chosen=0)[0] == 100
+    assert start_again(progress(150, 0), chosen=0)[0] == 150
+    assert start_again(progress(150, 0), chosen=1)[0] == 100
 
 
 def test_progress_does_not_complete_a_divided_answer(
     start_again: Callable[..., tuple[int, Told]],
 ) -> None:
     """Of a revision whose changes have not all come, the watch gets all again."""
-    part = response(101, 101, watch_id=1).SerializeToString() + FRAGMENT
-    again, told = start_again(part, progress(150, 1))
+    part = response(101, 101, watch_id=FIRST).SerializeToString() + FRAGMENT
+    again, told = start_again(part, progress(150, FIRST))
     assert again <= 101
     assert told.all == []
 
@@ -134,7 +146,7 @@ def test_progress_does_not_complete_a_divided_answer(
 def test_a_watch_that_is_not_in_place_in_time_is_forgotten() -> None:
     """Its caller has no handle to close it."""
     member, told = Member(silent=True), Told()
-    with closing(EtcdWatches(member, "")) as watches:  # type: ignore[arg-type]
+    with closing(EtcdWatches(member, "", Lineage(member))) as watches:  # type: ignore[arg-type]
         try:
             with pytest.raises(OperationTimeoutError, match="not in place"):
                 watches.watch("/a", None, told.events, told.fail, soon(0.2))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import http.client
 import itertools
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any
 
 import grpc
@@ -16,10 +18,12 @@ import pytest
 from batchkeeper.ops import (
     AuthenticationError,
     Delete,
+    Get,
     InvalidSettingError,
     MetadataStoreError,
     OperationTimeoutError,
     Put,
+    Range,
     RevisionCompactedError,
     StoreClosedError,
     WatchEvent,
@@ -100,6 +104,10 @@ def see_nothing(self: EtcdWatches) -> bool:
     for watch in self._watches:
         watch.fresh = False
     return True
+
+
+def ends_with(told: Told, event: object) -> bool:
+    return told.all[-1:] == [event]
 
 
 def gap(prefix: str) -> WatchEvent:
@@ -591,6 +599,49 @@ def test_another_cluster_is_a_gap(own_etcd: Callable[..., EtcdServer]) -> None:
         assert told.all[1] == gap("/a")
 
 
+def test_a_restored_etcd_whose_revisions_have_overtaken_ours_is_a_gap(
+    server: EtcdServer, other: Other, proxy: Callable[[str], Proxy]
+) -> None:
+    """However a client has seen its newest change. A session from before the backup is given up.
+
+    Otherwise, its values of after the backup would be gone without a word.
+    """
+    line = proxy(server.address)
+    data, backup = server.directory / "data", server.directory / "backup"
+    seen_by = {"/x": "event", "/y": "delete", "/1": "get", "/2": "scan", "/3": "write"}
+    with ExitStack() as stack:
+        clients = {way: stack.enter_context(opened(f"etcd://{line.address}")) for way in seen_by}
+        session, told = Told(), {path: Told() for path in seen_by}
+        clients["/3"].session.listen(session)
+        clients["/3"].session.take(1, soon())
+        for path, client in clients.items():
+            watch(client, path, told[path])
+        other.put(b"/y")
+        other.put(b"/x", b"1")
+        server.pause()
+        shutil.copytree(data, backup)
+        server.resume()
+        other.delete(b"/y")
+        other.put(b"/x", b"2")
+        put(clients["/3"], "/mine")
+        clients["/1"].read([Get("/x")], soon())
+        assert len([*itertools.chain(*clients["/2"].scans.scan("/", Range(), None, PATIENCE))]) == 2
+        until(lambda: len(told["/x"].all) == len(told["/y"].all) == 2)
+        line.drops = True
+        line.cut()
+        server.kill()
+        shutil.rmtree(data)
+        backup.rename(data)
+        server.start()
+        for _ in range(9):
+            other.put(b"/x", b"3")
+        line.restore()
+        for path, events in told.items():
+            until(partial(ends_with, events, gap(path)), seen_by[path])
+        until(partial(ends_with, session, "session_reestablished"))
+        assert "session_lost" in session.all
+
+
 def test_a_lost_session_is_over_when_watches_are_back(
     server: EtcdServer, other: Other, proxy: Callable[[str], Proxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -635,10 +686,11 @@ def test_an_outage_of_the_session_is_one_of_the_watches(
     streams = streams_of(monkeypatch)
     heard = KeepAlives._wait_for_answer
 
-    def fail(self: KeepAlives) -> bool:
+    def fail(self: KeepAlives, _: float) -> bool:
         monkeypatch.setattr(KeepAlives, "_wait_for_answer", heard)
         return False
 
+    monkeypatch.setattr(KeepAlives, "_answers", lambda _: False)
     monkeypatch.setattr(KeepAlives, "_wait_for_answer", fail)
     until(lambda: len(session.all) >= 2)
     assert session.all == ["connection_lost", "reconnected"]
