@@ -16,6 +16,7 @@ from .batching.settings import check_seconds
 from .ops import InvalidSettingError
 from .ops.log import get_logger
 from .stores import Backend, ConnectOptions, connect, store_kind
+from .stores.urls import read_password
 
 __all__ = ["Wrapper", "open_async_store", "open_store"]
 
@@ -241,21 +242,13 @@ def _connect_options(
             raise InvalidSettingError(f"{name} must be a str, not {type(text).__name__}")
     if not isinstance(create, bool):
         raise InvalidSettingError(f"create must be a bool, not {create!r:.80}")
+    password = password or os.environ.get("BATCHKEEPER_PASSWORD") or None
+    file = None if password else os.environ.get("BATCHKEEPER_PASSWORD_FILE") or None
     return ConnectOptions(
         connect_timeout=check_seconds("connect_timeout", connect_timeout),
         session_timeout=check_seconds("session_timeout", session_timeout),
         username=username or os.environ.get("BATCHKEEPER_USERNAME") or None,
-        password=password or os.environ.get("BATCHKEEPER_PASSWORD") or _password_of_file(),
+        password=read_password(file) if file else password,
+        password_file=file,
         create=create,
     )
-
-
-def _password_of_file() -> str | None:
-    name = os.environ.get("BATCHKEEPER_PASSWORD_FILE")
-    if not name:
-        return None
-    try:
-        with open(name, encoding="utf-8") as file:
-            return file.readline().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettingError(f"cannot read BATCHKEEPER_PASSWORD_FILE: {error}") from error

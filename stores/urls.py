@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..ops.errors import InvalidSettingError
 from ..ops.paths import check_path
 
-__all__ = ["ConnectOptions", "StoreURL"]
+__all__ = ["ConnectOptions", "StoreURL", "read_password"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,8 @@ class ConnectOptions:
     With ``create``, opening creates a missing RocksDB directory or ZooKeeper chroot. Without it,
     opening creates nothing.
 
-    ``password`` does not appear in the representation, so it reaches no log.
+    ``password`` does not appear in the representation, so it reaches no log. With
+    ``password_file``, it is what the file held at opening; :meth:`password_now` reads it again.
     """
 
     connect_timeout: float = 10.0
@@ -125,3 +128,24 @@ class ConnectOptions:
     create: bool = True
     username: str | None = None
     password: str | None = field(default=None, repr=False)
+    password_file: str | None = None
+
+    def password_now(self) -> str | None:
+        """Return the password for a login: from ``password_file``, if that still holds one."""
+        file = self.password_file
+        with suppress(InvalidSettingError):
+            if file is not None and Path(file).is_file():  # a pipe can be read only once
+                return read_password(file) or self.password
+        return self.password
+
+
+def read_password(file: str) -> str:
+    """Return the first line of a file.
+
+    Raises:
+        InvalidSettingError: it cannot be read.
+    """
+    try:
+        return Path(file).read_text("utf-8-sig").partition("\n")[0]
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or no name of a file
+        raise InvalidSettingError(f"cannot read BATCHKEEPER_PASSWORD_FILE: {error}") from error

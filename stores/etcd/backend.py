@@ -335,7 +335,11 @@ def connect(url: StoreURL, options: ConnectOptions) -> EtcdBackend:
     prefix = url.prefix()
     addresses = url.addresses(_DEFAULT_PORT)
     credentials = Credentials(
-        username=options.username, password=options.password, tls=tls, **url.options
+        username=options.username,
+        password=options.password,
+        password_now=options.password_now,
+        tls=tls,
+        **url.options,
     )
     connection = EtcdConnection(addresses, credentials)
     try:

@@ -127,19 +127,33 @@ class ZooKeeperConnection:
         self._moment = Moment("lost", 0, NO_GREETING)
         self._listeners: list[Callable[[Moment], None]] = []
         self._client.add_listener(self._on_state)
-        self._client.start_async()
-        with self.lock:
-            # Credentials are sent after kazoo reports the connection, so only the first request
-            # shows whether they are accepted.
-            answered = self._changed.wait_for(
-                lambda: self._end or self._client.client_state == KeeperState.CONNECTED,
-                connect_timeout,
-            )
+        untrusted = False
+
+        def give_up() -> None:
+            nonlocal untrusted
+            with self.lock:
+                untrusted = True
+                self._changed.notify_all()
+
+        self._handler.on_untrusted = give_up
+        try:
+            self._client.start_async()
+            with self.lock:
+                # Credentials are sent after kazoo reports the connection, so only the first request
+                # shows whether they are accepted.
+                self._changed.wait_for(
+                    lambda: self._end or self.connected or untrusted, connect_timeout
+                )
+                answered = self._end or self.connected
+        except BaseException:  # an interrupt
+            self.close()
+            raise
         if not answered:
             reason, cause = self._handler.failure(), self._handler.last_error
             self.close()
+            within = "" if untrusted else f" within {connect_timeout:g} s"
             raise StoreUnavailableError(
-                f"no ZooKeeper answered at {self.addresses} within {connect_timeout:g} s"
+                f"no ZooKeeper answered at {self.addresses}{within}"
                 + (f": {reason}" if reason else "")
             ) from cause
 

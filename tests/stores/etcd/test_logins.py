@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -323,9 +325,12 @@ def test_an_expired_login_is_renewed(secured_etcd: EtcdServer) -> None:
         assert backend.read([Get("/ok/a")], soon())[0].stat.version == 1
 
 
-def test_a_login_that_is_taken_back_ends_calls(secured_etcd: EtcdServer) -> None:
-    """When the password no longer holds, renewing fails and calls say so."""
-    with closing(connect(secured_etcd.url, LIMITED)) as backend:
+def test_a_login_that_is_taken_back_ends_calls(secured_etcd: EtcdServer, tmp_path: Path) -> None:
+    """When the password no longer holds, calls say so until its file has another one."""
+    file = tmp_path / "password"
+    file.write_text("limited's\n")
+    login = ConnectOptions(username="limited", password="limited's", password_file=str(file))
+    with closing(connect(secured_etcd.url, login)) as backend:
         with closing(EtcdConnection([secured_etcd.address], ROOT)) as connection:
             link = connection.open(soon())
             stub = grpc_stubs.AuthStub(grpc.insecure_channel(link.address))
@@ -334,6 +339,15 @@ def test_a_login_that_is_taken_back_ends_calls(secured_etcd: EtcdServer) -> None
         for call, operation in ((backend.write, Put("/ok/a", b"")), (backend.read, Get("/ok/a"))):
             with pytest.raises(AuthenticationError):
                 call([operation], soon())
+        file.write_bytes(b"\xef\xbb\xbfother\r\n")
+
+        def goes_on() -> bool:
+            try:
+                return backend.read([Exists("/ok/a")], soon()) == [False]
+            except AuthenticationError:  # refused a moment ago
+                return False
+
+        until(goes_on)
 
 
 @pytest.mark.parametrize(
@@ -454,10 +468,32 @@ def test_an_encrypted_connection_trusts_the_given_certificate(tls_etcd: TlsEtcd)
         assert backend.limits.write_ops == 1024
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(tls_etcd: TlsEtcd) -> None:
-    """Without ``ca``, the server's certificate is not trusted, and the message says why."""
-    with pytest.raises(StoreUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
-        connect(f"etcds://{tls_etcd.tls_address}", ConnectOptions(connect_timeout=2.0))
+def test_a_certificate_that_is_not_trusted_is_told_at_once(
+    tls_etcd: TlsEtcd, tmp_path: Path
+) -> None:
+    """The message has the reason, and the time-out is not waited for."""
+    port = tls_etcd.tls_address.rpartition(":")[2]
+    for url, reason in (
+        (f"etcds://{tls_etcd.tls_address}", "unable to get local issuer"),
+        (tls_etcd.tls_url().replace("127.0.0.1", "localhost"), "Hostname mismatch"),
+    ):
+        with pytest.raises(StoreUnavailableError, match=f":{port} is not trusted.*{reason}"):
+            connect(url, LATER)
+
+
+def test_renewed_certificates_are_used_at_the_next_connection(tls_etcd: TlsEtcd) -> None:
+    """An open store waits for a member whose certificate has expired, and reads its files again."""
+    with closing(connect(tls_etcd.tls_url(), LATER)) as backend:
+        tls_etcd.certificates.expired = True
+        tls_etcd.restart()
+        with pytest.raises(StoreUnavailableError, match="certificate has expired"):
+            backend.read([Exists("/a")], time.monotonic() + 1)
+        with pytest.raises(StoreUnavailableError, match="certificate has expired"):
+            connect(tls_etcd.tls_url(), LATER)
+        tls_etcd.certificates.expired = False
+        tls_etcd.certificates.renew()
+        tls_etcd.restart()
+        assert backend.read([Exists("/none")], soon()) == [False]
 
 
 @pytest.mark.parametrize("authority", [None, "other"])

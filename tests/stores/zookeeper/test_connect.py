@@ -7,7 +7,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
 from batchkeeper.stores.zookeeper.jute import MULTI
 from batchkeeper.testing.servers import ZooKeeperServer
 
-from ...waiting import soon
+from ...waiting import soon, until
 from ..foreign import zookeeper_client, zookeeper_password
 from .opening import Requests, connected
 
@@ -180,7 +181,7 @@ def test_a_chroot_whose_making_was_not_answered(
         ("zookeeper://h?acl=creator", {}, "username"),
         ("zookeeper://h?jute_maxbuffer=1", {}, "at least 1024"),
         ("zookeeper://h?use_ssl=maybe", {}, "true or false"),
-        ("zookeeper://h?use_ssl=true&ca=/no/such.pem", {}, "must name a file"),
+        ("zookeeper://h?use_ssl=true&ca=/no/such.pem", {}, "option .ca.: cannot read"),
         (f"zookeeper://h?use_ssl=true&key={__file__}", {}, "both be given"),
         (f"zookeeper://h?ca={__file__}", {}, "require use_ssl=true"),
         ("zookeeper://h:port", {}, "host and port"),
@@ -219,6 +220,48 @@ def test_a_login_that_the_server_refuses(own_zookeeper: Callable[..., ZooKeeperS
         connect(server.url, ConnectOptions(username="anna", password="secret"))
 
     assert set(threading.enumerate()) <= threads
+
+
+def test_a_password_file_is_read_again_for_each_connection(
+    fresh_url: Callable[[str], str],
+    zookeeper_server: ZooKeeperServer,
+    proxy: Callable[[str], Any],
+    tmp_path: Path,
+) -> None:
+    """The login after a reconnection is the one that the file holds then."""
+    line = proxy(zookeeper_server.address)
+    file = tmp_path / "password"
+    url = fresh_url("zookeeper").replace(zookeeper_server.address, line.address)
+    login = ConnectOptions(username="anna", password="first", password_file=str(file))
+    file.write_text("first")
+    with closing(connect(f"{url}?acl=creator", login)) as backend:
+        backend.write([Put("/a", b"1")], soon())
+        for password, kind in (("second", AuthenticationError), ("first", Stat)):
+            file.write_text(password)
+            line.cut()
+            until(lambda: type(backend.write([Put("/a", b"2")], soon())[0]) is kind)  # noqa: B023
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [(b"", "closed it at once: .*maxClientCnxns.*TLS"), (b"HTTP", "does not speak ZooKeeper's")],
+)
+def test_a_connection_that_is_closed_at_once_is_told_apart(said: bytes, reason: str) -> None:
+    """The message says what such a server may be."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    accepted, _ = listener.accept()
+                    accepted.sendall(said)
+                    accepted.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(StoreUnavailableError, match=reason):
+            connect(
+                f"zk://127.0.0.1:{listener.getsockname()[1]}", ConnectOptions(connect_timeout=0.5)
+            )
 
 
 @pytest.mark.server
