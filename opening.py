@@ -243,11 +243,15 @@ def _connect_options(
     if not isinstance(create, bool):
         raise InvalidSettingError(f"create must be a bool, not {create!r:.80}")
     password = password or os.environ.get("BATCHKEEPER_PASSWORD") or None
+    username = username or os.environ.get("BATCHKEEPER_USERNAME") or None
     file = None if password else os.environ.get("BATCHKEEPER_PASSWORD_FILE") or None
+    for name, text in (("username", username), ("password", password)):
+        if text is not None and text != text.encode(errors="ignore").decode():
+            raise InvalidSettingError(f"{name} must be valid in UTF-8")
     return ConnectOptions(
         connect_timeout=check_seconds("connect_timeout", connect_timeout),
         session_timeout=check_seconds("session_timeout", session_timeout),
-        username=username or os.environ.get("BATCHKEEPER_USERNAME") or None,
+        username=username,
         password=read_password(file) if file else password,
         password_file=file,
         create=create,

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
+from typing import Final
 
 from ..ops.errors import InvalidSettingError
 from ..ops.paths import check_path
 
 __all__ = ["ConnectOptions", "StoreURL", "read_password"]
+
+# An IPv6 address may have a zone; a label of a host's name is limited as in DNS.
+_IN_BRACKETS: Final = re.compile(r"\[([0-9A-Fa-f:.]+)(?:%[\w.~-]+)?\]", re.ASCII)
+_LABEL: Final = re.compile("(?!-)[A-Za-z0-9_-]{1,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +103,38 @@ class StoreURL:
             raise InvalidSettingError(
                 f"{self.scheme} URLs must name at least one host: {self.text}"
             )
-        addresses = []
-        for host in self.hosts:
-            name, colon, port = host.rpartition(":")
-            # In a bare IPv6 address in brackets, the last colon does not precede a port.
-            if not colon or "]" in port:
-                name, port = host, str(default_port)
-            valid = port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536
-            if not name or not valid:
-                # A login that contains '/' also ends up here, and must not reach a log.
-                if "@" in self.text:
-                    raise InvalidSettingError("not a host and port; does the URL contain a login?")
-                raise InvalidSettingError(f"not a host and port: {host!r} in {self.text}")
-            addresses.append(f"{name}:{port}")
-        return tuple(addresses)
+        return tuple(self._address(host, default_port) for host in self.hosts)
+
+    def _address(self, host: str, default_port: int) -> str:
+        name, colon, port = host.rpartition(":")
+        # In a bare IPv6 address in brackets, the last colon does not precede a port.
+        if not colon or "]" in port:
+            name, port = host, ""
+        given = port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536
+        if _is_host(name) and (given or host == name):
+            return f"{name}:{int(port) if given else default_port}"
+        # A login that contains '/' also ends up here, and must not reach a log.
+        if "@" in self.text:
+            raise InvalidSettingError("not a host and port; does the URL contain a login?")
+        raise InvalidSettingError(
+            f"not a host and port: {host!r} in {self.text} (a host is a name in ASCII, an IPv4 "
+            f"address, or an IPv6 address in brackets; a port is from 1 to 65535)"
+        )
+
+
+def _is_host(text: str) -> bool:
+    # The libraries that get it differ in what they take for something else: a further host, a port,
+    # the name of a service.
+    address = _IN_BRACKETS.fullmatch(text)
+    labels = text.removesuffix(".").split(".")
+    try:
+        if address:
+            IPv6Address(address[1])
+        elif labels[-1].isdigit():
+            IPv4Address(text)
+    except ValueError:
+        return False
+    return bool(address) or (len(text) < 254 and all(map(_LABEL.fullmatch, labels)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,10 @@ _MOMENTS: Final[Mapping[str, Literal["connected", "lost", "expired", "over"]]] =
     KeeperState.CLOSED: "over",
 }
 
+# Seconds that kazoo can ask for; the server has closer limits of its own.
+_SHORTEST: Final = 0.1
+_LONGEST: Final = 2_000_000.0
+
 # Seconds that `close` gives the server to answer, and then kazoo to end its threads.
 _CLOSE_GRACE: Final = 2.0
 _STOP_GRACE: Final = 5.0
@@ -108,6 +112,7 @@ class ZooKeeperConnection:
         self._open: set[Exchange] = set()  # guarded by lock: calls that have not ended
         self._queued: set[Exchange] = set()  # guarded by lock: calls in kazoo's queue
         self._tally = tally
+        session_timeout = min(max(session_timeout, _SHORTEST), _LONGEST)
         self._handler = Handler(min(connect_timeout, session_timeout) / len(addresses))
         self._client = new_client(addresses, session_timeout, security, self._handler)
         # kazoo's thread sets the following under the lock, and any thread reads it without: a

@@ -287,6 +287,17 @@ def test_secrets_stay_out_of_the_log(
 
 
 @pytest.mark.server
+@pytest.mark.parametrize("session_timeout", [1e-9, 31_000_000])
+def test_a_session_timeout_that_zookeeper_cannot_express(
+    fresh_url: Callable[[str], str], session_timeout: float
+) -> None:
+    """The server gets the nearest that it can read, and answers with its own limit."""
+    options = ConnectOptions(session_timeout=session_timeout)
+    with closing(connect(fresh_url("zookeeper"), options)) as backend:
+        assert backend.read([Exists("/a")], soon()) == [False]
+
+
+@pytest.mark.server
 def test_limits_follow_the_setting(fresh_url: Callable[[str], str]) -> None:
     """With another jute.maxbuffer named, requests and values are bounded by it."""
     small = connect(fresh_url("zookeeper") + "?jute_maxbuffer=16384", ConnectOptions())
