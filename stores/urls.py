@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
@@ -137,6 +138,32 @@ def _is_host(text: str) -> bool:
     return bool(address) or (len(text) < 254 and all(map(_LABEL.fullmatch, labels)))
 
 
+class Abandonment:
+    """Lets a caller give an opening up, while another thread opens the store."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the others
+        self._given_up = False
+        self._end: Callable[[], None] | None = None
+
+    def ends_with(self, end: Callable[[], None]) -> None:
+        """Name the function that ends what has been opened so far, in place of an earlier one.
+
+        It runs when the opening is given up, on any thread; at once, if that has happened.
+        """
+        with self._lock:
+            self._end = end
+            given_up = self._given_up
+        if given_up:
+            end()
+
+    def give_up(self) -> None:
+        with self._lock:
+            self._given_up, end = True, self._end
+        if end is not None:
+            end()
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
     """The options for opening a back end, beside its URL. Durations are in seconds.
@@ -146,6 +173,8 @@ class ConnectOptions:
 
     ``password`` does not appear in the representation, so it reaches no log. With
     ``password_file``, it is what the file held at opening; :meth:`password_now` reads it again.
+
+    A back end whose opening waits tells ``abandonment`` how to end it early.
     """
 
     connect_timeout: float = 10.0
@@ -154,6 +183,7 @@ class ConnectOptions:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     password_file: str | None = None
+    abandonment: Abandonment = field(default_factory=Abandonment, repr=False, compare=False)
 
     def password_now(self) -> str | None:
         """Return the password for a login: from ``password_file``, if that still holds one."""

@@ -342,6 +342,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> EtcdBackend:
         **url.options,
     )
     connection = EtcdConnection(addresses, credentials)
+    options.abandonment.ends_with(connection.close)
     try:
         return EtcdBackend(
             connection,

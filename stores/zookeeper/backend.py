@@ -205,7 +205,12 @@ def connect(
     security = _security(url, options)
     tally = Tally()
     connection = open_connection(
-        url.addresses(_PORT), options.connect_timeout, options.session_timeout, security, tally
+        url.addresses(_PORT),
+        options.connect_timeout,
+        options.session_timeout,
+        security,
+        tally,
+        options.abandonment,
     )
     try:
         _check_version(connection, deadline)

@@ -35,6 +35,7 @@ from ...ops.errors import (
 )
 from ...ops.log import get_logger
 from ..backend import Tally, send_by
+from ..urls import Abandonment
 from .answers import Reply, UnreadableError, unreadable
 from .errors import CONNECTION_LOSS, NO_NODE, Fate, code
 from .exchanges import DeadlineError, Exchange, TimedExchange, Trip, remaining
@@ -95,8 +96,9 @@ class ZooKeeperConnection:
         session_timeout: float,
         security: Security,
         tally: Tally,
+        abandonment: Abandonment,
     ) -> None:
-        """Connect.
+        """Connect. The caller may give up meanwhile.
 
         Raises:
             StoreUnavailableError: no server answered within ``connect_timeout`` seconds.
@@ -141,13 +143,15 @@ class ZooKeeperConnection:
                 self._changed.notify_all()
 
         self._handler.on_untrusted = give_up
+        abandonment.ends_with(self.close)
         try:
             self._client.start_async()
             with self.lock:
                 # Credentials are sent after kazoo reports the connection, so only the first request
                 # shows whether they are accepted.
                 self._changed.wait_for(
-                    lambda: self._end or self.connected or untrusted, connect_timeout
+                    lambda: self._end or self.connected or untrusted or self._closed,
+                    connect_timeout,
                 )
                 answered = self._end or self.connected
         except BaseException:  # an interrupt
