@@ -95,6 +95,7 @@ class Engine:
         self.max_queued_bytes = config.max_queued_bytes
         self.name = name
         self.capabilities = capabilities
+        self.advisory = backend.tally.advisory
         self._backend = backend
         self.hooks = Hooks(hooks, name)
         self.attachments = Attachments()

@@ -30,7 +30,9 @@ class TlsFiles:
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
-            raise InvalidSettingError("the options 'cert' and 'key' must both be given")
+            raise InvalidSettingError(
+                "a client certificate needs both options: 'cert' and 'key' must both be given"
+            )
 
     def read(self) -> tuple[bytes | None, ...]:
         """Return the contents of the three files as they are now.
@@ -91,4 +93,6 @@ def _read(option: tuple[str, str | None]) -> bytes | None:
     try:
         return Path(file).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        raise InvalidSettingError(f"option {name!r}: cannot read {file!r}: {error}") from error
+        raise InvalidSettingError(
+            f"option {name!r} must name a file; cannot read {file!r}: {error}"
+        ) from error

@@ -31,6 +31,7 @@ __all__ = [
     "Link",
     "checks_nested_permissions",
     "greet",
+    "may_lose_writes",
     "tells_leases",
     "tells_progress",
 ]
@@ -409,6 +410,16 @@ def checks_nested_permissions(version: str | None) -> bool:
     if version is None or version.startswith("3.7.0-alpha"):
         return False
     return _reaches(version, {(3, 4): 44, (3, 5): 30, (3, 6): 11}, since=(3, 7))
+
+
+def may_lose_writes(version: str | None) -> bool:
+    """Say whether an etcd of this version can lose writes that it has acknowledged.
+
+    Source: etcd #13766 (3.5.0 to 3.5.2) and #14370 (a single member; fixed in 3.4.21 and 3.5.5).
+    """
+    if version is None or not re.match(r"\d+\.\d+\.\d", version):
+        return False
+    return not _reaches(version, {(3, 4): 21, (3, 5): 5}, since=(3, 6))
 
 
 def tells_progress(version: str | None) -> bool:

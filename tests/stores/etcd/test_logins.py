@@ -13,6 +13,8 @@ from urllib.request import urlopen
 import grpc
 import pytest
 
+import batchkeeper as bk
+from batchkeeper.cli import main
 from batchkeeper.ops import (
     ABSENT,
     AuthenticationError,
@@ -31,11 +33,12 @@ from batchkeeper.ops import (
     TransactionRefusedError,
 )
 from batchkeeper.stores import Backend, ConnectOptions, RequestRefusedError, connect
+from batchkeeper.stores.etcd import backend as backend_module
 from batchkeeper.stores.etcd import connection as connection_module
 from batchkeeper.stores.etcd import members
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection, FlatOnlyError
-from batchkeeper.stores.etcd.members import Credentials, checks_nested_permissions
+from batchkeeper.stores.etcd.members import Credentials, checks_nested_permissions, may_lose_writes
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 from batchkeeper.stores.etcd.write_ids import WriteIds
 from batchkeeper.testing.servers import EtcdServer
@@ -194,9 +197,8 @@ def test_without_a_permission_for_write_ids_writes_go_without(
         for version in range(3):
             (stat,) = backend.write([Put("/ok/a", b"")], soon())
             assert stat.version == version
-        warnings = [record for record in caplog.records if record.levelname == "WARNING"]
-        assert len(warnings) == 1
-        assert "write ids refused" in warnings[0].getMessage()
+        said = [r.levelname for r in caplog.records if "write ids refused" in r.getMessage()]
+        assert said == ["WARNING"]
         line.swallows = True
         with under_way(lambda: backend.write([Put("/ok/a", b"")], soon())) as (call,):
             assert line.swallowed.wait(PATIENCE)
@@ -378,6 +380,47 @@ def test_a_login_that_is_taken_back_ends_calls(secured_etcd: EtcdServer, tmp_pat
 def test_nesting_with_a_login_depends_on_the_version(version: str | None, safe: bool) -> None:
     """Older versions do not look at permissions inside nested transactions."""
     assert checks_nested_permissions(version) is safe
+
+
+@pytest.mark.parametrize(
+    ("version", "faulty"),
+    [
+        ("3.4.20", True),
+        ("3.4.21", False),
+        ("3.5.0", True),
+        ("3.5.4-vendor1", True),
+        ("3.5.5", False),
+        ("3.6.0-rc.5", False),
+        ("3.7.3", False),
+        ("strange", False),
+        (None, False),
+    ],
+)
+def test_a_version_that_may_lose_writes_is_known(version: str | None, faulty: bool) -> None:
+    """A fault that a server may have is said of versions that are known to have it."""
+    assert may_lose_writes(version) is faulty
+
+
+def test_a_version_that_may_lose_writes_is_warned_of_once(
+    fresh_url: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The log says it once for a server, and stores and the summary of a load each time."""
+    monkeypatch.setattr(backend_module, "_warned", set())
+    monkeypatch.setattr(backend_module, "may_lose_writes", lambda _: True)
+    url = fresh_url("etcd")
+    for _ in range(2):
+        with bk.open_store(url) as store:
+            assert "may lose writes" in str(store.advisory)
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"path": "/a", "value": ""}\n')
+    assert main(["load", str(file), "--store", url, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["warning"] == store.advisory
+    said = [record for record in caplog.records if "may lose" in record.getMessage()]
+    assert [record.levelname for record in said] == ["WARNING"]
 
 
 def test_an_etcd_that_may_nest_with_a_login_checks_what_is_nested(

@@ -181,7 +181,7 @@ def test_a_chroot_whose_making_was_not_answered(
         ("zookeeper://h?acl=creator", {}, "username"),
         ("zookeeper://h?jute_maxbuffer=1", {}, "at least 1024"),
         ("zookeeper://h?use_ssl=maybe", {}, "true or false"),
-        ("zookeeper://h?use_ssl=true&ca=/no/such.pem", {}, "option .ca.: cannot read"),
+        ("zookeeper://h?use_ssl=true&ca=/no/such.pem", {}, "must name a file"),
         (f"zookeeper://h?use_ssl=true&key={__file__}", {}, "both be given"),
         (f"zookeeper://h?ca={__file__}", {}, "require use_ssl=true"),
         ("zookeeper://h:port", {}, "host and port"),
