@@ -188,7 +188,7 @@ class ConnectOptions:
     def password_now(self) -> str | None:
         """Return the password for a login: from ``password_file``, if that still holds one."""
         file = self.password_file
-        with suppress(InvalidSettingError):
+        with suppress(InvalidSettingError, OSError):
             if file is not None and Path(file).is_file():  # a pipe can be read only once
                 return read_password(file) or self.password
         return self.password
