@@ -27,6 +27,8 @@ def main() -> int:
         # The last function at the end of Python, which would let the signal itself end the process
         # then, without an exit code.
         atexit.register(_signal.signal, _signal.SIGINT, _signal.SIG_IGN)
+    # gRPC reads this as it is loaded, and otherwise prints lines of its own between the command's.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from .cli import main as run
 
     if heeded:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from .batching import AsyncMetadataStore, BatchingConfig, Hook, MetadataStore
 from .batching.hooks import check_hooks
+from .batching.lifetime import on_thread
 from .batching.settings import check_seconds
 from .ops import InvalidSettingError
 from .ops.log import get_logger
 from .stores import Backend, ConnectOptions, connect, store_kind
+from .stores.urls import Abandonment, read_password
 
 __all__ = ["Wrapper", "open_async_store", "open_store"]
 
 _log = get_logger(__name__)
+
+# Seconds that a task which gives up leaves to the thread that opens, to end what it has begun.
+_LAST_WORDS: Final = 0.5
 
 # The attributes that a back end must have.
 _BACKEND = tuple(name for name in vars(Backend) if not name.startswith("_"))
@@ -135,19 +141,23 @@ class _Opening:
         self._wrappers = wrappers
         self._hooks = hooks
         self._store: AsyncMetadataStore | None = None
-        self._lock = threading.Lock()  # guards _given_up and _backend
-        self._given_up = False
-        self._backend: Backend | None = None
 
     async def _open(self) -> AsyncMetadataStore:
+        abandonment = Abandonment()
+        options = replace(self._options, abandonment=abandonment)
+
+        def opened() -> Backend:
+            backend = _connect(self._url, options, self._wrappers)
+            abandonment.ends_with(backend.close)
+            return backend
+
+        opening = on_thread(copy_context().run, opened)
         try:
-            backend = await asyncio.to_thread(self._connect)
+            backend = await asyncio.wrap_future(opening)
         except asyncio.CancelledError:
-            # The thread goes on. Whichever is second, the thread or this code, closes the back end.
-            with self._lock:
-                self._given_up, opened = True, self._backend
-            if opened is not None:
-                threading.Thread(target=opened.close, daemon=True).start()
+            ending = map(asyncio.wrap_future, (opening, on_thread(abandonment.give_up)))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.gather(*ending, return_exceptions=True), _LAST_WORDS)
             raise
         loop = asyncio.get_running_loop()
         with _closing_on_failure(backend):
@@ -155,14 +165,6 @@ class _Opening:
             return AsyncMetadataStore(
                 backend, self._config, self._timeout, self._url, loop, stated, self._hooks
             )
-
-    def _connect(self) -> Backend:
-        backend = _connect(self._url, self._options, self._wrappers)
-        with self._lock:
-            self._backend, given_up = backend, self._given_up
-        if given_up:
-            backend.close()
-        return backend
 
     def __await__(self) -> Generator[Any, Any, AsyncMetadataStore]:
         return self._open().__await__()
@@ -241,21 +243,17 @@ def _connect_options(
             raise InvalidSettingError(f"{name} must be a str, not {type(text).__name__}")
     if not isinstance(create, bool):
         raise InvalidSettingError(f"create must be a bool, not {create!r:.80}")
+    password = password or os.environ.get("BATCHKEEPER_PASSWORD") or None
+    username = username or os.environ.get("BATCHKEEPER_USERNAME") or None
+    file = None if password else os.environ.get("BATCHKEEPER_PASSWORD_FILE") or None
+    for name, text in (("username", username), ("password", password)):
+        if text is not None and text != text.encode(errors="ignore").decode():
+            raise InvalidSettingError(f"{name} must be valid in UTF-8")
     return ConnectOptions(
         connect_timeout=check_seconds("connect_timeout", connect_timeout),
         session_timeout=check_seconds("session_timeout", session_timeout),
-        username=username or os.environ.get("BATCHKEEPER_USERNAME") or None,
-        password=password or os.environ.get("BATCHKEEPER_PASSWORD") or _password_of_file(),
+        username=username,
+        password=read_password(file) if file else password,
+        password_file=file,
         create=create,
     )
-
-
-def _password_of_file() -> str | None:
-    name = os.environ.get("BATCHKEEPER_PASSWORD_FILE")
-    if not name:
-        return None
-    try:
-        with open(name, encoding="utf-8") as file:
-            return file.readline().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettingError(f"cannot read BATCHKEEPER_PASSWORD_FILE: {error}") from error

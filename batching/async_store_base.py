@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 from ..ops.capabilities import Capability
@@ -22,6 +21,7 @@ from .engine import Engine
 from .entry import CANCELLED, ENDED, Entry, entry_of
 from .feeds import AskedWatch
 from .hooks import Hook
+from .lifetime import on_thread
 from .sessions import Listeners, listen_for_hooks
 from .settings import BatchingConfig, check_seconds
 
@@ -230,11 +230,7 @@ class AsyncStoreBase:
 
     async def _close(self, timeout: float | None) -> None:
         # On a separate thread: scans may occupy all of the loop's threads, and only this ends them.
-        executor = ThreadPoolExecutor(1, "batchkeeper-close")
-        try:
-            await self._loop.run_in_executor(executor, self._engine.close, timeout)
-        finally:
-            executor.shutdown(wait=False)
+        await asyncio.wrap_future(on_thread(self._engine.close, timeout))
 
     def _withdraw(self, entry: Entry) -> None:
         try:

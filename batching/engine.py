@@ -95,6 +95,7 @@ class Engine:
         self.max_queued_bytes = config.max_queued_bytes
         self.name = name
         self.capabilities = capabilities
+        self.advisory = backend.tally.advisory
         self._backend = backend
         self.hooks = Hooks(hooks, name)
         self.attachments = Attachments()
@@ -509,7 +510,8 @@ class Engine:
 
         After ``timeout`` seconds, queued operations end with ``StoreClosedError``, and writes
         without an answer end with ``IndeterminateError``. Without a timeout, the operations' own
-        deadlines are the bound. The first call does the work; others wait for it.
+        deadlines are the bound. The first call does the work; others wait for it, no
+        longer than their ``timeout``.
         """
         first = drained = False
 
@@ -537,9 +539,8 @@ class Engine:
                     self._open.release()
         if first:
             log.info("store closed", store=self.name, drained=drained)
-        else:
-            with self._open:
-                pass
+        elif self._open.acquire(timeout=-1 if timeout is None else timeout):
+            self._open.release()
 
     def _shut(self, drained: bool) -> None:
         try:

@@ -1,16 +1,21 @@
-"""Handles open stores when their process forks, and when it ends."""
+"""Open stores when their process forks or ends, and threads that may outlast their tasks."""
 
 from __future__ import annotations
 
 import atexit
 import os
+import threading
 import time
 import warnings
 import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
-__all__ = ["closed", "opened"]
+__all__ = ["closed", "on_thread", "opened"]
+
+_T = TypeVar("_T")
 
 
 class Engine(Protocol):
@@ -66,3 +71,21 @@ def _abandon_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_abandon_in_child)
+
+
+def on_thread(call: Callable[..., _T], *args: object) -> Future[_T]:
+    """Run a call on a thread for which neither an event loop nor Python waits when it ends.
+
+    Both wait for the threads of executors, even if the task that started the call has given up.
+    """
+    future: Future[_T] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(call(*args))
+        except BaseException as error:  # The waiting task gets it, whatever it is.
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="batchkeeper", daemon=True).start()
+    return future

@@ -69,7 +69,7 @@ def _load(arguments: argparse.Namespace) -> int:
             failure = error
         seconds = time.monotonic() - started
     ended = load.written + load.conflicts + load.errors
-    summary = {
+    summary: dict[str, int | float | str] = {
         "written": load.written,
         "conflicts": load.conflicts,
         "errors": load.errors,
@@ -77,6 +77,8 @@ def _load(arguments: argparse.Namespace) -> int:
         "seconds": round(seconds, 3),
         "operations_per_second": round(ended / seconds),
     }
+    if store.advisory:
+        summary["warning"] = store.advisory
     write_record(summary, summary, arguments.output)
     if failure := failure or load.lost:
         raise failure

@@ -54,7 +54,7 @@ def msgspec_serde(type_: type[T]) -> Serde[T]:
     try:
         import msgspec  # noqa: PLC0415 - only those who use it need the package
     except ImportError as error:
-        raise UnsupportedError("msgspec_serde needs the package msgspec; install it") from error
+        raise UnsupportedError(f"msgspec_serde needs the package msgspec ({error})") from error
     return Serde(msgspec.json.Encoder().encode, msgspec.json.Decoder(type_).decode)
 
 

@@ -32,10 +32,9 @@ def _load() -> tuple[ModuleType | None, str]:
         return None, "a free-threaded Python cannot load it"
     try:
         module = importlib.import_module(".._accelerator", __package__)
-    except ModuleNotFoundError:
-        return None, "it was not built"
     except ImportError as error:
-        return None, str(error)
+        absent = isinstance(error, ModuleNotFoundError) and str(error.name).endswith("_accelerator")
+        return None, "it was not built" if absent else str(error)
     # An editable tree has the sources, and may have changed since the extension was built.
     sources = sorted(Path(__file__).parent.parent.joinpath("accelerator").glob("*.[ch]"))
     checksum = zlib.crc32(b"".join(source.read_bytes() for source in sources))

@@ -63,7 +63,7 @@ try:
         SupportsTriggerAvailableNow,
     )
 except ImportError as error:
-    raise UnsupportedError("streams need PySpark 4.2 or newer") from error
+    raise UnsupportedError(f"streams need PySpark 4.2 or newer ({error})") from error
 
 __all__ = ["ChangesPartition", "ChangesReader", "Key", "StreamWriter", "StreamWritten"]
 

@@ -9,6 +9,7 @@
 - ``etcd``: etcd 3
 - ``zookeeper``: ZooKeeper
 - ``hosts``: messages about hosts whose names cannot be looked up
+- ``tls``: the files of a TLS client
 - ``session``: the state machine of sessions with a server
 - ``local``: sessions and watches of stores without a server
 - ``keys``: separates valid paths from keys of other clients

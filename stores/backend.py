@@ -158,7 +158,13 @@ EVENTS: Final[tuple[Event, ...]] = get_args(Event)
 
 
 class Tally:
-    """Counts the events of a back end's requests. Any thread may use it."""
+    """Counts the events of a back end's requests. Any thread may use it.
+
+    Attributes:
+        advisory: a fault of the server's version that can lose data, in a sentence, or ``None``.
+    """
+
+    advisory: str | None = None
 
     def __init__(self) -> None:
         self._lock = Lock()  # guards _counts; held only for an addition or a copy

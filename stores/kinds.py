@@ -89,13 +89,19 @@ class StoreKind:
         """Import the function that opens its stores.
 
         Raises:
-            UnsupportedError: it cannot be imported. The message says what to install.
+            UnsupportedError: it cannot be imported. The message says what to install, or that a
+                module of this package is missing.
         """
         if not isinstance(self.connect, str):
             return self.connect
         try:
             found: Connect = load_name(self.connect)
         except ImportError as error:
+            if own_module(error):
+                raise UnsupportedError(
+                    f"the {self.scheme} store cannot be imported from this installation of "
+                    f"batchkeeper ({error}); what bundled it must include all of its modules"
+                ) from error
             wanted = f"'batchkeeper[{self.extra}]'" if self.extra else self.package
             mend = f"; install it with: pip install --upgrade {wanted}" if wanted else ""
             raise UnsupportedError(
@@ -103,6 +109,11 @@ class StoreKind:
                 f"cannot be imported ({error}){mend}"
             ) from error
         return found
+
+
+def own_module(error: ImportError) -> bool:
+    """Say whether an import failed for a module of batchkeeper, which no other package brings."""
+    return (error.name or "").partition(".")[0] == (__package__ or "").partition(".")[0]
 
 
 def load_name(name: str) -> Any:
@@ -115,7 +126,7 @@ def load_name(name: str) -> Any:
     try:
         return getattr(import_module(module), attribute)
     except AttributeError as error:
-        raise ImportError(f"{module} has no attribute {attribute!r}") from error
+        raise ImportError(f"{module} has no attribute {attribute!r}", name=module) from error
 
 
 _RECORDS: Final = (

@@ -46,6 +46,8 @@ def parse_url(text: str) -> StoreURL:
     shown = _without_secrets(text)
     if not _SCHEME.match(text):
         raise InvalidSettingError(f"not a store's URL (known: {_known_forms()}): {shown!r}")
+    if re.search(r"[\t\r\n]", text.rstrip()):  # urlsplit would drop them
+        raise InvalidSettingError(f"a store's URL must be one line without tabs: {shown!r}")
     try:
         # A command line with bytes that are not UTF-8 has lone surrogates here.
         text.encode()
@@ -53,6 +55,8 @@ def parse_url(text: str) -> StoreURL:
         parts: SplitResult = urlsplit(text)
         path = unquote(parts.path, errors="strict")
         pairs = parse_qsl(parts.query, keep_blank_values=True, errors="strict")
+        names = parts.netloc.split(",") if parts.netloc else []
+        hosts = tuple(unquote(name, errors="strict") for name in names)
     except UnicodeError:
         raise InvalidSettingError(f"a store's URL must be UTF-8: {shown!r}") from None
     except ValueError as error:
@@ -68,7 +72,6 @@ def parse_url(text: str) -> StoreURL:
     if parts.fragment:
         raise InvalidSettingError(f"a store's URL must not have a fragment ('#'): {shown}")
     options = _options(pairs, shown)
-    hosts = tuple(unquote(host) for host in parts.netloc.split(",")) if parts.netloc else ()
     return StoreURL(parts.scheme, hosts, path, options, text)
 
 

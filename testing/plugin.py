@@ -107,7 +107,9 @@ def _suite() -> ModuleType:
     """Import the package of the suite."""
     try:
         return importlib.import_module(_SUITE)
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if error.name != _SUITE:
+            raise
         # An editable install does not find it, because it lies among the tests of the checkout.
         package = ModuleType(_SUITE)
         package.__path__ = [str(Path(__file__).parents[1] / "tests" / "conformance")]

@@ -68,6 +68,14 @@ class MetadataStore(StoreBase):
         return self._engine.capabilities
 
     @property
+    def advisory(self) -> str | None:
+        """A fault of the server's version that can lose data, in a sentence; ``None`` without one.
+
+        It was found as the store was opened, and logged once for each server.
+        """
+        return self._engine.advisory
+
+    @property
     def operation_timeout(self) -> float:
         """The seconds that each operation without a ``timeout`` of its own has."""
         return self._timeout

@@ -60,10 +60,12 @@ def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
     try:
         settings = dict(_setting(text) for text in arguments.conf)
         # Report a store that cannot be opened now, once, and not in every task after Spark's start.
+        advisory = None
         for place, store in enumerate(stores):
             if store is not None:
-                with opened(store.options, read_only=place not in _WRITTEN[arguments.job]):
-                    pass
+                writes = place in _WRITTEN[arguments.job]
+                with opened(store.options, read_only=not writes) as found:
+                    advisory = found.advisory if writes else advisory
         with progress() as steps:
             steps.begin("starting Spark")
             with spark_session(arguments.master, settings, verbose=arguments.verbose) as spark:
@@ -79,6 +81,8 @@ def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
             message += " (what is done is kept: --resume takes the copy up again)"
         sys.stderr.write(f"batchkeeper: {' '.join(message.split())}\n")
         return _DIFF_FAILED if arguments.job == "diff" else code
+    if advisory:
+        summary["warning"] = advisory
     print_summary(summary, arguments.output)
     return code
 

@@ -14,6 +14,7 @@ from ...ops.errors import (
     ValueTooLargeError,
 )
 from ...ops.kinds import BRINGS_VALUES
+from ...ops.log import get_logger
 from ...ops.paths import children_of
 from ...ops.results import GetResult
 from ..backend import Answer, Limits, ReadRequest, Request, WriteRequest
@@ -29,7 +30,7 @@ from .guard import Guard
 from .limits import Capacity
 from .lineage import Lineage
 from .listing import Listing
-from .members import Credentials
+from .members import Credentials, Link, may_lose_writes
 from .protos import messages
 from .scans import Scans
 from .session import EtcdSession
@@ -43,6 +44,10 @@ from .writer import Writer
 __all__ = ["EtcdBackend", "connect"]
 
 _R = TypeVar("_R", bound=Request)
+
+_log = get_logger(__name__)
+# The servers whose version was warned of. A process may open a store again and again.
+_warned: set[tuple[str, str | None]] = set()
 
 _DEFAULT_PORT: Final = 2379
 _TLS_OPTIONS: Final = ("ca", "cert", "key")
@@ -79,6 +84,7 @@ class EtcdBackend:
         self._connection = connection
         self._prefix = prefix
         self._capacity = Capacity(connection, prefix, deadline, flat_only=flat_only)
+        self.tally.advisory = _advisory(connection.open(deadline))
         self._lineage = lineage = Lineage(connection)
         self._write_ids = WriteIds(connection, prefix, lineage, permitted=self._capacity.write_ids)
         self.watches = EtcdWatches(connection, prefix, lineage)
@@ -343,9 +349,14 @@ def connect(url: StoreURL, options: ConnectOptions) -> EtcdBackend:
     prefix = url.prefix()
     addresses = url.addresses(_DEFAULT_PORT)
     credentials = Credentials(
-        username=options.username, password=options.password, tls=tls, **url.options
+        username=options.username,
+        password=options.password,
+        password_now=options.password_now,
+        tls=tls,
+        **url.options,
     )
     connection = EtcdConnection(addresses, credentials)
+    options.abandonment.ends_with(connection.close)
     try:
         return EtcdBackend(
             connection,
@@ -363,6 +374,21 @@ def connect(url: StoreURL, options: ConnectOptions) -> EtcdBackend:
     except BaseException:
         connection.close()
         raise
+
+
+def _advisory(link: Link) -> str | None:
+    if not may_lose_writes(link.version):
+        return None
+    advisory = (
+        f"etcd {link.version} may lose writes that it has acknowledged when it is killed (etcd "
+        f"#13766, #14370); upgrade it to 3.5.5 or newer"
+    )
+    if (link.address, link.version) not in _warned:
+        _warned.add((link.address, link.version))
+        _log.warning(
+            "etcd may lose acknowledged writes", address=link.address, version=link.version
+        )
+    return advisory
 
 
 def _page_request(listing: Listing, revision: int) -> Any:

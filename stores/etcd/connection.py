@@ -20,6 +20,7 @@ from grpc import StatusCode
 from ...ops.backoff import Backoff
 from ...ops.errors import (
     AuthenticationError,
+    InvalidSettingError,
     MetadataStoreError,
     OperationTimeoutError,
     StoreClosedError,
@@ -92,6 +93,7 @@ class EtcdConnection:
         self._searching = False  # whether a thread looks for a member that answers
         self._refusal: AuthenticationError | None = None  # from the last search's login
         self._refused_until = -math.inf
+        self._tls_fault = ""  # why the TLS files could not be read again; for the searching thread
         self._first = 0  # the index of the member to try first
 
     def open(self, deadline: float) -> Link:
@@ -313,7 +315,7 @@ class EtcdConnection:
             self._link = None
             self._changed.notify_all()
         for member in self._members:
-            member.channel.close()
+            member.close()
 
     def _failed(
         self,
@@ -391,6 +393,7 @@ class EtcdConnection:
         reachable = False
         cause: grpc.RpcError | None = None
         while True:
+            self._renew_tls()
             for step in range(len(self._members)):
                 member = self._members[(self._first + step) % len(self._members)]
                 try:
@@ -402,7 +405,7 @@ class EtcdConnection:
                         cause = error
                     if failure.reason is Reason.UNREACHABLE:
                         member.connected = False
-                    member.lookup_failure = failed_lookup(member.address, message)
+                    member.trouble = member.distrust or failed_lookup(member.address, message)
                     if failure.reason is Reason.NOT_ETCD:
                         raise UnsupportedError(
                             f"the server at {member.address} does not speak etcd's v3 API: "
@@ -412,11 +415,12 @@ class EtcdConnection:
                     raise StoreClosedError("the store is closed") from error
                 else:
                     member.connected = True
-                    member.lookup_failure = None
+                    member.trouble = None
                     emit = _log.debug if self._quiet else _log.info
                     emit("etcd connected", address=link.address, version=link.version)
                     return link
             assert cause is not None  # There is a member, and it has failed.
+            self._check_trust(cause)
             if reachable:
                 # A member was reachable and still of no use, for example because its login fails.
                 self._pause(rounds, deadline, cause)
@@ -425,6 +429,31 @@ class EtcdConnection:
                 member = self._members[rounds % len(self._members)]
                 reachable = self._await(member, rounds, deadline, cause)
             rounds += 1
+
+    def _check_trust(self, cause: grpc.RpcError) -> None:
+        """Raise while opening, if no member has shown a certificate that is trusted.
+
+        An open store goes on: a certificate that has expired may be renewed in time.
+        """
+        distrusts = [member.distrust for member in self._members if member.distrust]
+        if not self._found and len(distrusts) == len(self._members):
+            raise StoreUnavailableError("; ".join(distrusts)) from cause
+
+    def _renew_tls(self) -> None:
+        """Use the certificates that the files hold now. Files that are of no use change nothing."""
+        try:
+            renewed, fault = self._credentials.renew(), ""
+        except InvalidSettingError as error:
+            renewed, fault = False, str(error)
+        if fault and fault != self._tls_fault:
+            _log.warning("etcd certificates not renewed", reason=fault)
+        self._tls_fault = fault
+        if renewed:
+            with self._changed:
+                if self._closing.is_set():
+                    raise StoreClosedError("the store is closed")
+                for member in self._members:
+                    member.renew(self._credentials.channel)
 
     def _await(
         self, member: EtcdMember, rounds: int, deadline: float, cause: grpc.RpcError
@@ -480,8 +509,12 @@ class EtcdConnection:
     def late(self, message: str) -> MetadataStoreError:
         """Return the error at the deadline of a request that was a read, or never sent."""
         kind = OperationTimeoutError if self.connected else StoreUnavailableError
-        lookups = [member.lookup_failure for member in self._members if member.lookup_failure]
-        # gRPC's own text of a failed look-up says the same in many words.
-        others = [] if lookups and failed_lookup("", message) else [short(message)]
-        reasons = "; ".join([*lookups, *others])
+        known = [member.trouble for member in self._members if member.trouble]
+        text = short(message)
+        if not self._found and "Socket closed" in message:
+            with_tls = "without" if self._credentials.channel else "with"
+            text += f" (it may be a port {with_tls} TLS: etcds:// is with TLS, etcd:// without)"
+        # gRPC's own text of the troubles says the same in many words.
+        said = failed_lookup("", message) or "CERTIFICATE_VERIFY_FAILED" in message
+        reasons = "; ".join(known if known and said else [*known, text])
         return kind(f"no answer from etcd at {self._addresses} in time: {reasons}")

@@ -13,12 +13,12 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import grpc
 
 from ...ops.errors import AuthenticationError, InvalidSettingError
+from ..tls import TlsFiles
 from .errors import Reason, Verdict, failure_of, short
 from .estimates import ANSWER_BYTES
 from .protos import grpc_stubs, messages
@@ -31,6 +31,7 @@ __all__ = [
     "Link",
     "checks_nested_permissions",
     "greet",
+    "may_lose_writes",
     "tells_leases",
     "tells_progress",
 ]
@@ -49,6 +50,8 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one attempt to connect may take
     ("grpc.max_reconnect_backoff_ms", 500),
+    # A host that moves gets a new address. By default, gRPC asks for it every 30 s.
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
     # This package decides about retries. Without gRPC's own machinery for them, a call is a few
     # percent faster.
     ("grpc.enable_retries", 0),
@@ -78,6 +81,7 @@ class Credentials:
     Args:
         username: for a login, together with ``password``.
         password: never part of a message or a representation.
+        password_now: returns it as it is now; called at each login.
         tls: whether connections are encrypted.
         ca: a file with the certificates to trust; by default, gRPC's own.
         cert: a file with the client's certificate chain, together with ``key``.
@@ -89,7 +93,7 @@ class Credentials:
         channel: the credentials for gRPC; ``None`` without encryption.
 
     Raises:
-        InvalidSettingError: half of a pair is missing, or a file cannot be read.
+        InvalidSettingError: half of a pair is missing, or a file is of no use.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class Credentials:
         *,
         username: str | None = None,
         password: str | None = None,
+        password_now: Callable[[], str | None] | None = None,
         tls: bool = False,
         ca: str | None = None,
         cert: str | None = None,
@@ -104,46 +109,38 @@ class Credentials:
     ) -> None:
         if (username is None) != (password is None):
             raise InvalidSettingError("a login needs both a username and a password")
-        if (cert is None) != (key is None):
-            raise InvalidSettingError("a client certificate needs both options, 'cert' and 'key'")
         self.username = username
-        self._password = password
+        self._password = password_now or (lambda: password)
+        self._files = TlsFiles(ca, cert, key) if tls else None
+        self._contents: tuple[bytes | None, ...] | None = None
         self.identified = username is not None or cert is not None
         self.channel: grpc.ChannelCredentials | None = None
-        self._files = (ca, cert, key)
-        if tls:
-            self.channel = grpc.ssl_channel_credentials(
-                root_certificates=_read("ca", ca),
-                private_key=_read("key", key),
-                certificate_chain=_read("cert", cert),
-            )
+        self.renew()
 
     def request(self) -> Any:
         """Return the request that logs in."""
-        return messages.AuthenticateRequest(name=self.username, password=self._password)
+        return messages.AuthenticateRequest(name=self.username, password=self._password())
+
+    def renew(self) -> bool:
+        """Read the files again; say whether they, and so ``channel``, have changed.
+
+        Raises:
+            InvalidSettingError: a file is of no use. The credentials are the old ones.
+        """
+        if self._files is None or (contents := self._files.read()) == self._contents:
+            return False
+        self._files.context()  # checks them
+        ca, cert, key = self._contents = contents
+        self.channel = grpc.ssl_channel_credentials(ca, key, cert)
+        return True
 
     def tls(self) -> ssl.SSLContext | None:
         """Return the TLS settings for HTTP, or ``None`` without encryption.
 
         Raises:
-            OSError: a file cannot be read any more, or is invalid.
+            InvalidSettingError: a file is of no use any more.
         """
-        if self.channel is None:
-            return None
-        ca, cert, key = self._files
-        context = ssl.create_default_context(cafile=ca)
-        if cert is not None:
-            context.load_cert_chain(cert, key)
-        return context
-
-
-def _read(option: str, name: str | None) -> bytes | None:
-    if name is None:
-        return None
-    try:
-        return Path(name).read_bytes()
-    except OSError as error:
-        raise InvalidSettingError(f"option {option!r}: cannot read {name!r}: {error}") from error
+        return None if self._files is None else self._files.context()
 
 
 class EtcdMember:
@@ -153,38 +150,58 @@ class EtcdMember:
         connected: whether there is a connection, judging by the calls so far: the member has
             answered, and no later call has found the connection broken. Any thread sets it, without
             a lock.
-        lookup_failure: that the last call has failed because the host's name could not be looked
-            up, and how; otherwise ``None``. Any thread sets it.
+        trouble: why the last attempt to connect failed, if the host's name could not be looked up
+            or its certificate is not trusted; otherwise ``None``. Any thread sets it.
+        distrust: why the certificate was not trusted at the last greeting, or ``None``.
     """
 
     def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
         self.address = address
         self.connected = False
-        self.lookup_failure: str | None = None
-        self.channel = (
-            grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self.trouble: str | None = None
+        self.distrust: str | None = None
+        self._former: grpc.Channel | None = None
+        self._open(credentials)
+
+    def renew(self, credentials: grpc.ChannelCredentials | None) -> None:
+        """Use other credentials for new calls. The calls under way go on, until the next change."""
+        if self._former is not None:
+            self._former.close()
+        self._former = self.channel
+        self._open(credentials)
+
+    def close(self) -> None:
+        """End the calls under way, and refuse new ones."""
+        self.channel.close()
+        if self._former is not None:
+            self._former.close()
+
+    def _open(self, credentials: grpc.ChannelCredentials | None) -> None:
+        self.channel: grpc.Channel
+        self.channel = channel = (
+            grpc.insecure_channel(self.address, options=_CHANNEL_OPTIONS)
             if credentials is None
-            else grpc.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)
+            else grpc.secure_channel(self.address, credentials, options=_CHANNEL_OPTIONS)
         )
         # etcd3's stub for transactions takes messages. These are bytes already, and the size of a
         # response matters, too.
-        self.txn = self.channel.unary_unary(
+        self.txn = channel.unary_unary(
             "/etcdserverpb.KV/Txn", request_serializer=None, response_deserializer=None
         )
         # etcd3 does not know all fields of a watch's request, so these are bytes as well.
-        self.watch = self.channel.stream_stream(
+        self.watch = channel.stream_stream(
             "/etcdserverpb.Watch/Watch",
             request_serializer=None,
             response_deserializer=messages.WatchResponse.FromString,
         )
-        self.range = grpc_stubs.KVStub(self.channel).Range
-        self.delete_range = grpc_stubs.KVStub(self.channel).DeleteRange
-        self.grant = grpc_stubs.LeaseStub(self.channel).LeaseGrant
-        self.revoke = grpc_stubs.LeaseStub(self.channel).LeaseRevoke
-        self.time_to_live = grpc_stubs.LeaseStub(self.channel).LeaseTimeToLive
-        self.keep_alive = grpc_stubs.LeaseStub(self.channel).LeaseKeepAlive
-        self.status = grpc_stubs.MaintenanceStub(self.channel).Status
-        self.authenticate = grpc_stubs.AuthStub(self.channel).Authenticate
+        self.range = grpc_stubs.KVStub(channel).Range
+        self.delete_range = grpc_stubs.KVStub(channel).DeleteRange
+        self.grant = grpc_stubs.LeaseStub(channel).LeaseGrant
+        self.revoke = grpc_stubs.LeaseStub(channel).LeaseRevoke
+        self.time_to_live = grpc_stubs.LeaseStub(channel).LeaseTimeToLive
+        self.keep_alive = grpc_stubs.LeaseStub(channel).LeaseKeepAlive
+        self.status = grpc_stubs.MaintenanceStub(channel).Status
+        self.authenticate = grpc_stubs.AuthStub(channel).Authenticate
 
 
 class Link:
@@ -243,21 +260,18 @@ def greet(member: EtcdMember, credentials: Credentials, left: Callable[[], float
     Raises:
         AuthenticationError: the login or the certificate was refused, or etcd requires one and none
             is given.
-        grpc.RpcError: the member is of no use, for now or for good.
+        grpc.RpcError: the member is of no use, for now or for good. ``member.distrust`` says why
+            its certificate is not trusted, if it is not.
         ValueError: from gRPC, for a call on a closed channel.
     """
+    member.distrust = None
     try:
         metadata = _log_in(member, credentials, left)
         version = _version_of(member, credentials, metadata, left)
     except grpc.RpcError as error:
-        failure, _, _ = failure_of(error, write=False)
-        if failure.reason is Reason.UNREACHABLE and (
-            refusal := _certificate_refusal(member.address, credentials, left())
-        ):
-            raise AuthenticationError(
-                f"etcd at {member.address} {refusal}; name the client's certificate and its key in "
-                f"the options 'cert' and 'key'"
-            ) from error
+        failure, _, message = failure_of(error, write=False)
+        if failure.reason is Reason.UNREACHABLE:
+            member.distrust = _distrust(member.address, credentials, left(), message, error)
         raise
     nesting = not credentials.identified or checks_nested_permissions(version)
     return Link(member, version, nesting, metadata)
@@ -328,22 +342,31 @@ def _version_over_http(address: str, credentials: Credentials, timeout: float) -
         connection.request("GET", "/version")
         return str(json.load(connection.getresponse())["etcdserver"])
     except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
+        # InvalidSettingError is a ValueError.
         return None  # Another server answers there, or none does: the version stays unknown.
     finally:
         if connection is not None:
             connection.close()
 
 
-def _certificate_refusal(address: str, credentials: Credentials, timeout: float) -> str | None:
-    """Say how a member refuses the client's certificate, or its absence; ``None`` if it does not.
+def _distrust(
+    address: str, credentials: Credentials, timeout: float, message: str, cause: grpc.RpcError
+) -> str | None:
+    """Say why a member's certificate is not trusted; ``None`` if that is not the reason.
 
-    gRPC does not report it: with TLS 1.3, the refusal comes after gRPC's handshake, as a lost
-    connection.
+    gRPC does not report it: with TLS 1.3, the refusal of the client's certificate comes after its
+    handshake, as a lost connection; and why it does not trust a server stands in its log alone.
+
+    Raises:
+        AuthenticationError: the member refuses the client's certificate, or asks for one.
     """
     if credentials.channel is None:
         return None
     host, port = _host_and_port(address)
     timeout = min(timeout, _PATIENCE)
+    # Without `ca`, gRPC has authorities of its own, and may refuse what this handshake accepts.
+    fault = short(message) if "CERTIFICATE_VERIFY_FAILED" in message else None
+    refusal = None
     try:
         context = credentials.tls()
         assert context is not None
@@ -353,15 +376,25 @@ def _certificate_refusal(address: str, credentials: Credentials, timeout: float)
             context.wrap_socket(plain, server_hostname=host) as encrypted,
         ):
             encrypted.recv(1)
+    except ssl.SSLCertVerificationError as error:
+        fault = f"CERTIFICATE_VERIFY_FAILED: {error.verify_message}"
     except ssl.SSLError as error:
         reason = error.reason or ""
         if "CERTIFICATE_REQUIRED" in reason:
-            return "requires a client certificate"
-        if _REFUSED_CERTIFICATE.search(reason):
-            return f"refuses the client's certificate, or requires one ({reason})"
-    except OSError:
+            refusal = "requires a client certificate"
+        elif _REFUSED_CERTIFICATE.search(reason):
+            refusal = f"refuses the client's certificate, or requires one ({reason})"
+    except (OSError, InvalidSettingError):
         pass
-    return None
+    if refusal is not None:
+        raise AuthenticationError(
+            f"etcd at {address} {refusal}; name the client's certificate and its key in the "
+            f"options 'cert' and 'key'"
+        ) from cause
+    return fault and (
+        f"the certificate of etcd at {address} is not trusted: {fault}; the option 'ca' names the "
+        f"authorities to trust"
+    )
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
@@ -377,6 +410,16 @@ def checks_nested_permissions(version: str | None) -> bool:
     if version is None or version.startswith("3.7.0-alpha"):
         return False
     return _reaches(version, {(3, 4): 44, (3, 5): 30, (3, 6): 11}, since=(3, 7))
+
+
+def may_lose_writes(version: str | None) -> bool:
+    """Say whether an etcd of this version can lose writes that it has acknowledged.
+
+    Source: etcd #13766 (3.5.0 to 3.5.2) and #14370 (a single member; fixed in 3.4.21 and 3.5.5).
+    """
+    if version is None or not re.match(r"\d+\.\d+\.\d", version):
+        return False
+    return not _reaches(version, {(3, 4): 21, (3, 5): 5}, since=(3, 6))
 
 
 def tells_progress(version: str | None) -> bool:

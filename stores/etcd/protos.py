@@ -1,7 +1,7 @@
 """etcd's messages and stubs, from the package etcd3, on protobuf 4 and newer.
 
 etcd3 0.12 ships code from an old protoc, which protobuf refuses to run since version 4. The file
-descriptors in that code are still right. So this module reads them from etcd3's ``*_pb2.py`` files
+descriptors in that code are still right. So this module reads them from etcd3's ``*_pb2`` modules
 before etcd3 is imported, and makes message classes from them. Modules with these classes replace
 etcd3's own, and etcd3 then imports unchanged.
 
@@ -12,14 +12,12 @@ import.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
-import re
 import sys
 import threading
-from pathlib import Path
-from types import ModuleType
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
 from typing import Any, Final
 
 from google.protobuf import descriptor_pool, message_factory
@@ -30,9 +28,6 @@ __all__ = ["grpc_stubs", "messages"]
 _PACKAGE: Final = "etcd3.etcdrpc"
 # In the order of their imports: rpc.proto needs the two others.
 _MODULES: Final = ("kv_pb2", "auth_pb2", "rpc_pb2")
-
-# The call that makes the file's descriptor. protoc indents its lines, but a last parenthesis.
-_DESCRIPTOR: Final = re.compile(r"^DESCRIPTOR = [\w.]+\(\n(?:[ \t].*\n|\)\n)+", re.MULTILINE)
 
 _lock = threading.Lock()  # lets one thread at a time import etcd3
 
@@ -47,9 +42,7 @@ def _load() -> tuple[Any, Any]:
     """
     with _lock:
         if f"{_PACKAGE}.rpc_pb2" not in sys.modules:
-            sources = _outdated_sources()
-            if sources:
-                _install(sources)
+            _install(_outdated_files())
         try:
             # Import the package itself first, as a user of etcd3 would.
             importlib.import_module("etcd3")
@@ -63,57 +56,59 @@ def _load() -> tuple[Any, Any]:
             raise ImportError(f"etcd3 cannot be imported: {error}", name="etcd3") from error
 
 
-def _outdated_sources() -> list[Path]:
-    """Return etcd3's generated modules if protobuf refuses such code, otherwise nothing."""
+def _outdated_files() -> dict[str, bytes]:
+    """Return the file descriptors of etcd3's generated modules, if protobuf refuses such code."""
     # find_spec() of a submodule would import its parents, which is not possible yet.
     spec = importlib.util.find_spec("etcd3")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError("No module named 'etcd3'", name="etcd3")
-    for location in spec.submodule_search_locations:
-        sources = [Path(location, "etcdrpc", f"{name}.py") for name in _MODULES]
-        if all(source.is_file() for source in sources):
-            outdated = any(_serialized_file(source) is not None for source in sources)
-            return sources if outdated else []
+    package = _find(_PACKAGE, spec)
+    files = {name: _serialized_file(name, package) for name in _MODULES}
+    return {name: file for name, file in files.items() if file is not None}
+
+
+def _find(name: str, parent: ModuleSpec) -> ModuleSpec:
+    """Find a module below another without importing it: in a folder, an archive or a program."""
+    for finder in sys.meta_path:
+        if found := finder.find_spec(name, parent.submodule_search_locations):
+            return found
     raise ImportError(
-        "the installed package etcd3 has no etcdrpc/rpc_pb2.py; it may be another package of the "
-        "same name",
+        f"etcd3 at {parent.origin} has no module {name}; it may be another package of the same "
+        f"name, or what bundled it has left the module out",
         name="etcd3",
     )
 
 
-def _serialized_file(source: Path) -> bytes | None:
+def _serialized_file(name: str, package: ModuleSpec) -> bytes | None:
     """Return the file descriptor in a generated module of the old kind.
 
-    Modules of the new kind pass theirs to ``AddSerializedFile`` and need no help.
+    Modules of the new kind pass theirs to ``AddSerializedFile`` and need no help. The compiled code
+    is read, because archives and frozen programs may have no sources.
     """
-    # Parsing this statement only, and not thousands of lines, saves a tenth of the time that the
-    # command takes to start.
-    statement = _DESCRIPTOR.search(source.read_text("utf-8"))
-    if statement is None:
+    full_name = f"{_PACKAGE}.{name}"
+    loader: Any = _find(full_name, package).loader
+    code: CodeType = loader.get_code(full_name)
+    if "AddSerializedFile" in code.co_names:
         return None
-    (node,) = ast.parse(statement[0]).body
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-        for keyword in node.value.keywords:
-            if keyword.arg == "serialized_pb":
-                return _literal(keyword.value)
-    return None
+    file_name = f"{name.removesuffix('_pb2')}.proto".encode()
+    for constant in code.co_consts:
+        if isinstance(constant, str | bytes):
+            # protoc wrote b"...", or _b("..."), where _b encodes to latin-1 on Python 3.
+            value = constant.encode("latin-1", "replace") if isinstance(constant, str) else constant
+            # A descriptor begins with a field that holds the name of its file.
+            if (
+                value[:1] == b"\n"
+                and len(value) > 2
+                and value[2 : 2 + value[1]].endswith(file_name)
+            ):
+                return value
+    raise ImportError(f"{full_name} holds no file descriptor", name="etcd3")
 
 
-def _literal(node: ast.expr) -> bytes:
-    # The literal is either b"..." or _b("..."), where _b encodes to latin-1 on Python 3.
-    if isinstance(node, ast.Call):
-        node = node.args[0]
-    value = ast.literal_eval(node)
-    return value if isinstance(value, bytes) else str(value).encode("latin-1")
-
-
-def _install(sources: list[Path]) -> None:
+def _install(files: dict[str, bytes]) -> None:
     pool = descriptor_pool.DescriptorPool()
-    for source in sources:
-        serialized = _serialized_file(source)
-        if serialized is None:
-            raise ImportError(f"{source} holds no file descriptor", name="etcd3")
-        module = ModuleType(f"{_PACKAGE}.{source.stem}", f"Made from {source.name} of etcd3.")
+    for name, serialized in files.items():
+        module = ModuleType(f"{_PACKAGE}.{name}", f"Made from {name} of etcd3.")
         _fill(module, pool.AddSerializedFile(serialized))
         sys.modules[module.__name__] = module
 

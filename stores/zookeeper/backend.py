@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from ...ops.errors import (
@@ -27,6 +26,7 @@ from ..backend import (
     send_by,
     transaction_refused,
 )
+from ..tls import NO_FILES, TlsFiles
 from ..urls import ConnectOptions, StoreURL
 from .answers import Reply, parse_reply
 from .codecs import WRITES
@@ -202,7 +202,12 @@ def connect(
     security = _security(url, options)
     tally = Tally()
     connection = open_connection(
-        url.addresses(_PORT), options.connect_timeout, options.session_timeout, security, tally
+        url.addresses(_PORT),
+        options.connect_timeout,
+        options.session_timeout,
+        security,
+        tally,
+        options.abandonment,
     )
     try:
         check_reads(connection, deadline)
@@ -210,6 +215,15 @@ def connect(
             if chroot:
                 _make_chroot(connection, chroot, _ACLS[acl], deadline)
             check_writes(connection, chroot, _ACLS[acl], deadline)
+        return ZooKeeperBackend(
+            connection,
+            chroot,
+            packet,
+            _ACLS[acl],
+            tally,
+            options.create,
+            options.session_timeout,
+        )
     except (OperationTimeoutError, IndeterminateError) as error:
         # The server accepts connections but answers no request, or its answer cannot be read.
         connection.close()
@@ -217,15 +231,6 @@ def connect(
     except BaseException:
         connection.close()
         raise
-    return ZooKeeperBackend(
-        connection,
-        chroot,
-        packet,
-        _ACLS[acl],
-        tally,
-        options.create,
-        options.session_timeout,
-    )
 
 
 def _refusal_of_nothing(request: WriteRequest) -> Answer:
@@ -239,7 +244,7 @@ def _refusal_of_nothing(request: WriteRequest) -> Answer:
 
 
 def _security(url: StoreURL, options: ConnectOptions) -> Security:
-    digest = None
+    digest: Callable[[], str] | None = None
     username, password = options.username, options.password
     if username is not None or password is not None:
         if not username or password is None:
@@ -248,17 +253,18 @@ def _security(url: StoreURL, options: ConnectOptions) -> Security:
             raise InvalidSettingError(
                 f"a username for ZooKeeper must not contain ':': {username!r}"
             )
-        digest = f"{username}:{password}"
-    files = {name: url.options.get(name) for name in ("ca", "cert", "key")}
-    for name, file in files.items():
-        if file is not None and not Path(file).is_file():
-            raise InvalidSettingError(f"option {name!r} must name a file: {file!r} in {url.text}")
-    if (files["cert"] is None) != (files["key"] is None):
-        raise InvalidSettingError(f"options 'cert' and 'key' must both be given: {url.text}")
+
+        # Evaluated at each login: the password may come from a file.
+        def digest() -> str:
+            return f"{username}:{options.password_now()}"
+
+    files = TlsFiles(**{name: url.options.get(name) for name in ("ca", "cert", "key")})
     use_ssl = url.flag("use_ssl", False)
-    if not use_ssl and any(files.values()):
+    if not use_ssl and files != NO_FILES:
         raise InvalidSettingError(f"certificates require use_ssl=true: {url.text}")
-    return Security(digest, use_ssl, url.flag("check_hostname", True), **files)
+    if use_ssl:
+        files.context()  # kazoo would try files that are of no use until the time-out
+    return Security(digest, use_ssl, url.flag("check_hostname", True), files)
 
 
 def _make_chroot(connection: ZooKeeperConnection, chroot: str, acl: bytes, deadline: float) -> None:

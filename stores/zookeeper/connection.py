@@ -36,6 +36,7 @@ from ...ops.errors import (
 )
 from ...ops.log import get_logger
 from ..backend import Tally, send_by
+from ..urls import Abandonment
 from .answers import Reply, UnreadableError, unreadable
 from .errors import CONNECTION_LOSS, NO_NODE, Fate, code
 from .exchanges import DeadlineError, Exchange, TimedExchange, Trip, remaining
@@ -65,6 +66,10 @@ _MOMENTS: Final[Mapping[str, Literal["connected", "lost", "expired", "over"]]] =
     KeeperState.CLOSED: "over",
 }
 
+# Seconds that kazoo can ask for; the server has closer limits of its own.
+_SHORTEST: Final = 0.1
+_LONGEST: Final = 2_000_000.0
+
 # Seconds that `close` gives the server to answer, and then kazoo to end its threads.
 _CLOSE_GRACE: Final = 2.0
 _STOP_GRACE: Final = 5.0
@@ -92,8 +97,9 @@ class ZooKeeperConnection:
         session_timeout: float,
         security: Security,
         tally: Tally,
+        abandonment: Abandonment,
     ) -> None:
-        """Connect.
+        """Connect. The caller may give up meanwhile.
 
         Raises:
             StoreUnavailableError: no server answered within ``connect_timeout`` seconds.
@@ -109,6 +115,7 @@ class ZooKeeperConnection:
         self._open: set[Exchange] = set()  # guarded by lock: calls that have not ended
         self._queued: set[Exchange] = set()  # guarded by lock: calls in kazoo's queue
         self._tally = tally
+        session_timeout = min(max(session_timeout, _SHORTEST), _LONGEST)
         self._handler = Handler(min(connect_timeout, session_timeout) / len(addresses))
         self._client = new_client(addresses, session_timeout, security, self._handler)
         # kazoo's thread sets the following under the lock, and any thread reads it without: a
@@ -128,23 +135,41 @@ class ZooKeeperConnection:
         self._moment = Moment("lost", 0, NO_GREETING)
         self._listeners: list[Callable[[Moment], None]] = []
         self._client.add_listener(self._on_state)
+        untrusted = False
+
+        def give_up() -> None:
+            nonlocal untrusted
+            with self.lock:
+                untrusted = True
+                self._changed.notify_all()
+
+        self._handler.on_untrusted = give_up
+        abandonment.ends_with(self.close)
         try:
-            self._client.start_async()
-        except (OSError, RuntimeError) as error:  # There is no file descriptor or no thread left.
-            self._handler.stop()
-            raise StoreUnavailableError(f"a client of ZooKeeper cannot start: {error}") from error
-        with self.lock:
-            # Credentials are sent after kazoo reports the connection, so only the first request
-            # shows whether they are accepted.
-            answered = self._changed.wait_for(
-                lambda: self._end or self._client.client_state == KeeperState.CONNECTED,
-                connect_timeout,
-            )
+            try:
+                self._client.start_async()
+            except (OSError, RuntimeError) as error:  # There is no file descriptor or no thread.
+                self._handler.stop()
+                raise StoreUnavailableError(
+                    f"a client of ZooKeeper cannot start: {error}"
+                ) from error
+            with self.lock:
+                # Credentials are sent after kazoo reports the connection, so only the first request
+                # shows whether they are accepted.
+                self._changed.wait_for(
+                    lambda: self._end or self.connected or untrusted or self._closed,
+                    connect_timeout,
+                )
+                answered = self._end or self.connected
+        except BaseException:  # an interrupt
+            self.close()
+            raise
         if not answered:
             reason, cause = self._handler.failure(), self._handler.last_error
             self.close()
+            within = "" if untrusted else f" within {connect_timeout:g} s"
             raise StoreUnavailableError(
-                f"no ZooKeeper answered at {self.addresses} within {connect_timeout:g} s"
+                f"no ZooKeeper answered at {self.addresses}{within}"
                 + (f": {reason}" if reason else "")
             ) from cause
 

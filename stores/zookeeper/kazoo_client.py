@@ -42,6 +42,7 @@ from kazoo.retry import ForceRetryError, KazooRetry
 
 from ...ops.paths import OWN
 from ..hosts import lookup_failure
+from ..tls import NO_FILES, TlsFiles
 from .answers import UnreadableError
 from .nodes import SKIPPED
 
@@ -53,6 +54,10 @@ _RECONNECT_MAX_DELAY: Final = 0.5
 _RECONNECT_JITTER: Final = 0.5
 # The time between two reports of answered requests, as a part of the session's timeout.
 _TOUCHES: Final = 0.05
+# Seconds that one attempt may take. After it, a host's name is looked up again: one that has moved
+# may leave an address behind that nobody answers at. With TLS, the server has to calculate, too.
+_CONNECT: Final = 2.0
+_TLS_CONNECT: Final = 5.0
 # Seconds that a server has to answer a new connection, doubled each time that one does not.
 _FIRST_ANSWER: Final = 1.0
 
@@ -60,6 +65,7 @@ _FIRST_ANSWER: Final = 1.0
 # piece at a time, because the length may be nonsense: a server that speaks HTTP announces 1.2 GB.
 _LARGEST: Final = 1 << 30
 _PIECE: Final = 1 << 20
+_NO_ZOOKEEPER: Final = "the server does not speak ZooKeeper's protocol"
 # The limit of bytes received at a time. A thousand events of a watch fit, and all that TLS decrypts
 # at a time, so nothing waits in its buffers while `select` waits for the socket.
 _CHUNK: Final = 1 << 16
@@ -117,15 +123,10 @@ _log: Final = _QuietLogger(_logger, {})
 class Security:
     """The connection's security: TLS, and credentials for ``digest`` (``user:password``)."""
 
-    digest: str | None = None
+    digest: Callable[[], str] | None = None
     use_ssl: bool = False
     check_hostname: bool = True
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Security(digest={'...' if self.digest else None}, use_ssl={self.use_ssl})"
+    files: TlsFiles = NO_FILES
 
 
 class Greeting(NamedTuple):
@@ -150,12 +151,13 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler, with a limit for connecting, the last failure, and a way to abort.
 
     ``create_connection``, ``select``, ``on_events`` and ``on_touch`` run on kazoo's connection
-    thread, ``abort`` on any.
+    thread, as ``not_greeted``; ``abort`` on any.
 
     Attributes:
         greeting: the greeting of the last connection.
         on_events: receives the packets with events of watches, in order, without those of nodes
             that this package keeps for itself. It must not block. ``None`` drops them.
+        on_untrusted: called when no server of a round has shown a certificate that is trusted.
         on_touch: receives, now and then, the times at which a request was sent and answered. It
             must not block.
     """
@@ -165,11 +167,14 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.last_error: Exception | None = None
         #: About the hosts whose names the last attempt could not look up.
         self.lookup_failures: list[str] = []
+        self.places = 0
         self.greeting = NO_GREETING
         self.on_events: Callable[[list[bytes]], None] | None = None
         #: Receives the packets with events of nodes that this package keeps for itself.
         self.on_own_event: Callable[[bytes], None] | None = None
         self.on_touch: Callable[[float, float], None] | None = None
+        self.on_untrusted: Callable[[], None] = lambda: None
+        self._untrusted = 0  # servers in this round whose certificate is not trusted
         self._patience = patience
         self._attempts = 0  # since the last session
         #: Whether there is a connection, but the server has not greeted yet.
@@ -179,7 +184,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._aborted = False
 
     def create_connection(
-        self, *args: Any, timeout: float = math.inf, **options: Any
+        self, *args: Any, timeout: float = math.inf, use_ssl: bool = False, **options: Any
     ) -> socket.socket:
         self._attempts += 1
         self.greets = False
@@ -188,10 +193,17 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             if self._aborted:
                 raise ConnectionAbortedError("closing")
             connected: socket.socket = super().create_connection(
-                *args, timeout=min(timeout, self._patience), **options
+                *args,
+                timeout=min(timeout, self._patience, _TLS_CONNECT if use_ssl else _CONNECT),
+                use_ssl=use_ssl,
+                **options,
             )
         except (OSError, KazooTimeoutError) as error:
             self.last_error = error
+            if isinstance(error, ssl.SSLCertVerificationError):
+                self._untrusted += 1
+                if self._untrusted == self.places and not self.lookup_failures:
+                    self.on_untrusted()
             raise
         except Exception as error:
             self.last_error = error
@@ -203,10 +215,27 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             self.abort()
         return connected
 
+    def begin_round(self, places: int, failures: list[str]) -> None:
+        """Note how many servers are tried next, and the hosts that have no address."""
+        self.places, self.lookup_failures, self._untrusted = places, failures, 0
+
     def failure(self) -> str:
         """Return why there is no connection, with the hosts that have no address; "" if unknown."""
         last = [] if self.last_error is None else [str(self.last_error)]
         return "; ".join([*self.lookup_failures, *last])
+
+    def not_greeted(self, error: Exception, use_ssl: bool) -> None:
+        """Note that a server has closed a new connection without a word, if it has."""
+        if self.greets and self.last_error is None and isinstance(error, ConnectionDropped):
+            port = "a port without TLS" if use_ssl else "a TLS port (use_ssl=true)"
+            port += ", ask for a certificate (cert, key)" * use_ssl
+            self.last_error = error
+            if _NO_ZOOKEEPER not in str(error):
+                self.last_error = ConnectionResetError(
+                    f"the server accepted the connection and closed it at once: it may have too "
+                    f"many connections from this host (maxClientCnxns), be {port}, or not be "
+                    f"serving yet"
+                )
 
     def welcomed(self) -> bool:
         """Note that a server has answered; say whether the first attempt succeeded."""
@@ -337,7 +366,7 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
                 failures.append(lookup_failure(host, reason))
             else:
                 found.extend((host, str(place[0]), int(place[1])) for *_, place in places)
-        self.handler.lookup_failures = failures
+        self.handler.begin_round(len(found), failures)
         if self.client.randomize_hosts:
             random.shuffle(found)
         return found
@@ -346,6 +375,8 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
         self._touch = 0, -math.inf
         if self._away_since is None:
             self._away_since = time.monotonic()
+        if self.client.login is not None:
+            self.client.auth_data = {("digest", self.client.login())}
         try:
             try:
                 timeouts = super()._connect(*where)
@@ -353,7 +384,8 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
                 if not self._turned_away():
                     raise
                 timeouts = self._connect_anew(*where)
-        except (OSError, KazooException, KazooTimeoutError):
+        except (OSError, KazooException, KazooTimeoutError) as error:
+            self.handler.not_greeted(error, self.client.use_ssl)
             raise
         except Exception as error:
             # The values that kazoo has taken from such a greeting do not form a session.
@@ -480,7 +512,7 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
 
     def _read(self, length: int, timeout: float) -> bytes:
         if length > _LARGEST:
-            raise ConnectionDropped(f"a packet of {length} bytes")
+            raise ConnectionDropped(f"{_NO_ZOOKEEPER}: a packet of {length} bytes")
         if length <= _PIECE:
             piece: bytes = super()._read(length, timeout)
             return piece
@@ -497,6 +529,9 @@ class _Client(KazooClient):  # type: ignore[misc]
     kazoo wakes its connection in a block that catches everything. So Ctrl-C at this moment, in a
     thread that calls a store, would be lost, and the request would fail as if the store had closed.
     """
+
+    #: Returns the login for a new connection.
+    login: Callable[[], str] | None = None
 
     def _call(self, request: Any, async_object: Any) -> Any:
         if self._state not in _TAKING:
@@ -517,7 +552,6 @@ def new_client(
         ",".join(addresses),
         timeout=session_timeout,
         handler=handler,
-        auth_data=[("digest", security.digest)] if security.digest else None,
         connection_retry=KazooRetry(
             max_tries=-1,
             delay=_RECONNECT_DELAY,
@@ -527,9 +561,11 @@ def new_client(
         logger=_log,
         use_ssl=security.use_ssl,
         check_hostname=security.check_hostname,
-        ca=security.ca,
-        certfile=security.cert,
-        keyfile=security.key,
+        ca=security.files.ca,
+        certfile=security.files.cert,
+        keyfile=security.files.key,
+        keyfile_password="",  # without one, OpenSSL asks on the terminal for that of a new key
     )
+    client.login = security.digest
     client._connection = _Line(client, client._conn_retry.copy(), logger=client.logger)
     return client

@@ -359,6 +359,24 @@ def test_close_drains_and_refuses_what_comes_later(make_backend: MakeBackend) ->
     run(make_backend(), test, linger="fixed", max_delay=60)
 
 
+def test_a_close_that_is_given_up_goes_on_and_holds_nobody(backend: FaultyBackend) -> None:
+    """Its thread is one that neither the loop nor Python waits for when it ends."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        (future,) = await fill(store, backend, 0)
+        before = {*threading.enumerate()}
+        closing = asyncio.create_task(store.close())
+        await until(lambda: {*threading.enumerate()} - before)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert all(thread.daemon for thread in {*threading.enumerate()} - before)
+        release_all(backend)
+        await future
+
+    run(backend, test)
+
+
 def test_close_with_a_timeout_tells_the_tasks(backend: FaultyBackend) -> None:
     """Operations queued or waiting for room at the timeout end with StoreClosedError."""
 

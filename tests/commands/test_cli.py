@@ -7,9 +7,11 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from batchkeeper.pipeline import local_load
 from batchkeeper.testing.faults import Call, Fault, FaultyBackend
 from batchkeeper.testing.servers import SERVERS
 
-from ..programs import COMMAND, TINY_BENCH
+from ..programs import COMMAND, TINY_BENCH, run_python
 from .conftest import Run
 
 
@@ -382,6 +384,26 @@ def test_a_standard_stream_that_is_closed_is_told(
     )
     told = b"batchkeeper: %b\n" % errors if errors else b""
     assert (ended.returncode, ended.stdout, ended.stderr) == (code, output, told)
+
+
+def test_nothing_prints_but_the_command() -> None:
+    """gRPC writes no lines of its own, unless the user has asked for them."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def speak_no_tls() -> None:
+            with suppress(OSError):
+                while True:
+                    accepted, _ = listener.accept()
+                    accepted.sendall(b"HTTP/1.1 400\r\n\r\n")
+                    accepted.close()
+
+        threading.Thread(target=speak_no_tls, daemon=True).start()
+        store = f"etcds://127.0.0.1:{listener.getsockname()[1]}"
+        command = ("-m", "batchkeeper", "--store", store, "--connect-timeout", "0.3", "ls", "/")
+        quiet = run_python(*command)
+        loud = run_python(*command, env={**os.environ, "GRPC_VERBOSITY": "INFO"})
+    assert [line[:13] for line in quiet.stderr.splitlines()] == ["batchkeeper: "]
+    assert len(loud.stderr.splitlines()) > 1
 
 
 def test_help_documents_the_exit_codes(run: Run) -> None:

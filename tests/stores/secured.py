@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
@@ -38,18 +39,27 @@ class Certificates:
 
     Attributes:
         ca: the certificate of the trusted authority.
+        expired: whether certificates that are issued from now on have expired.
     """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self._folder = folder
-        self._authorities = {"trusted": trustme.CA(), "other": trustme.CA()}
         self.ca = folder / "ca.pem"
+        self.expired = False
+        self.renew()
+
+    def renew(self) -> None:
+        """Let another authority be the trusted one."""
+        self._authorities = {"trusted": trustme.CA(), "other": trustme.CA()}
         self._authorities["trusted"].cert_pem.write_to_path(str(self.ca))
 
     def issue(self, name: str | None, authority: str = "trusted") -> tuple[Path, Path]:
         """Return the files of a certificate with a common name, and of its key."""
-        issued = self._authorities[authority].issue_cert("127.0.0.1", common_name=name)
+        end = datetime(2020, 1, 1, tzinfo=UTC) if self.expired else None
+        issued = self._authorities[authority].issue_cert(
+            "127.0.0.1", common_name=name, not_after=end
+        )
         cert, key = (self._folder / f"{authority}-{name}.{kind}" for kind in ("crt", "key"))
         cert.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
         issued.private_key_pem.write_to_path(str(key))

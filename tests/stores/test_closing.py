@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -100,3 +103,26 @@ def test_calls_beside_operations_name_the_close(
     assert "closed" in str(found)
     assert "lost" not in str(found)
     assert isinstance(found, bk.StoreClosedError | bk.IndeterminateError)
+
+
+@pytest.mark.parametrize("scheme", ["etcd", "zk"])
+def test_an_opening_that_is_given_up_ends(scheme: str) -> None:
+    """A task that gives up is free, the loop can end, and threads and connections are gone."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
+
+        async def give_up() -> None:
+            opening = asyncio.ensure_future(bk.open_async_store(url, connect_timeout=600))
+            accepted, _ = await asyncio.to_thread(silent.accept)
+            with accepted:
+                opening.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await opening
+                accepted.settimeout(PATIENCE)
+                with suppress(ConnectionError):
+                    while await asyncio.to_thread(accepted.recv, 4096):
+                        pass  # until the client closes the connection
+
+        before = {*threading.enumerate()}
+        asyncio.run(asyncio.wait_for(give_up(), PATIENCE))
+        until(lambda: {*threading.enumerate()} <= before)

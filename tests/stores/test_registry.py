@@ -28,18 +28,34 @@ def test_a_url_is_taken_apart() -> None:
 
 @pytest.mark.parametrize(
     ("text", "address"),
-    [("zk://host", "host:2181"), ("zk://[::1]", "[::1]:2181"), ("zk://[::1]:7", "[::1]:7")],
+    [
+        ("zk://host", "host:2181"),
+        ("zk://a_b-1.c.:02181", "a_b-1.c.:2181"),
+        ("zk://[::1]", "[::1]:2181"),
+        ("zk://[::1]:7", "[::1]:7"),
+        ("zk://[fe80::1%25eth0]", "[fe80::1%eth0]:2181"),
+        ("zk://127.0.0.1", "127.0.0.1:2181"),
+    ],
 )
 def test_a_missing_port_is_the_stores_own(text: str, address: str) -> None:
     """A host without a port gets the default, a bare IPv6 address too."""
     assert parse_url(text).addresses(2181) == (address,)
 
 
-@pytest.mark.parametrize("host", ["h:0", "h:65536", "h:x", ":1", "h:"])
-def test_what_is_no_port_is_refused(host: str) -> None:
-    """A host without a name or with an impossible port is refused, by name."""
-    with pytest.raises(bk.InvalidSettingError, match="not a host and port"):
-        parse_url(f"etcd://{host}").addresses(2379)
+@pytest.mark.parametrize("scheme", ["etcd", "etcds", "zookeeper", "zk"])
+def test_what_is_no_host_and_port_is_refused(scheme: str) -> None:
+    """No library gets to see what it would refuse in words of its own, or take for something else.
+
+    A label or name that is too long, a part that is empty, an address in a short form, too.
+    """
+    ports = ("h:0", "h:65536", "h:70000", "h:-1", "h:+1", "h:x", "h: 1", "h:1 ", "h:\u0663", "h:")
+    colons = ("::1:2181", "h:1:2", "fe80::1", "::1", "[::1]1", "[::1]:", "[]:1", ":1", "[h]:1")
+    names = ("a b", "h%20", "-h", "h,", ",h", "a,,b", "a..b", ".", "b\u00fccher", "h%2Fx:1", "h\\x")
+    long = ("x" * 64, ".".join(["x" * 60] * 5), "2181", "127.1", "256.0.0.1", "a%2Cb:1", "h;i")
+    zones = ("[::1%25a%2Fb]", "[::1%25]", "[127.0.0.1]", "[::g]")
+    for host in (*ports, *colons, *names, *long, *zones):
+        with pytest.raises(bk.InvalidSettingError, match=r"not a (host and port|store's URL)"):
+            bk.open_store(f"{scheme}://{host}", connect_timeout=0.1)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +98,8 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(text: str) -> None:
         ("rocksdb:///nowhere/\udcff", "must be UTF-8"),
         ("rocksdb:///nowhere/%ff", "must be UTF-8"),
         ("memory://x?a=%ff", "must be UTF-8"),
+        ("memory://%ff", "must be UTF-8"),
+        ("rocksdb:///a\nb", "must be one line"),
         (f"memory://x?max_value_bytes={'9' * 5000}", "must be an int of at least 1"),
         (f"etcd://host:{'9' * 5000}", "not a host and port"),
     ],
@@ -159,6 +177,9 @@ def test_a_login_that_is_no_text_is_refused(name: str) -> None:
     """Names and passwords must be text; the message does not contain them."""
     with pytest.raises(bk.InvalidSettingError, match=f"{name} must be a str, not bytes") as caught:
         bk.open_store("memory://l", **{name: b"hunter2"})  # type: ignore[arg-type]
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(bk.InvalidSettingError, match=f"{name} must be valid in UTF-8") as caught:
+        bk.open_store("memory://l", **{name: "hunter2\udcff"})  # type: ignore[arg-type]
     assert "hunter2" not in str(caught.value)
 
 

@@ -453,6 +453,7 @@ def threads(store: bk.MetadataStore, data: bytes | bytearray | memoryview) -> No
     with store as entered:
         assert_type(entered, bk.MetadataStore)
     assert_type(store.capabilities, frozenset[bk.Capability])
+    assert_type(store.advisory, str | None)
     assert_type(store.operation_timeout, float)
     assert_type(store.get("/a"), Future[bk.GetResult | None])
     assert_type(store.get("/a", timeout=1.0).result(), bk.GetResult | None)
@@ -568,6 +569,7 @@ async def tasks(store: bk.AsyncMetadataStore, data: bytes | bytearray | memoryvi
     async with store as entered:
         assert_type(entered, bk.AsyncMetadataStore)
     assert_type(store.capabilities, frozenset[bk.Capability])
+    assert_type(store.advisory, str | None)
     assert_type(store.operation_timeout, float)
     assert_type(await store.get("/a", timeout=1.0), bk.GetResult | None)
     assert_type(await store.put("/a", data), bk.Stat)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ....ops.errors import UnsupportedError
+from ....stores.kinds import own_module
 from ..runs import Run
 
 
@@ -22,6 +23,8 @@ def check_extra() -> None:
     try:
         from . import pictures  # noqa: F401
     except ImportError as error:
+        if own_module(error):
+            raise
         raise UnsupportedError(
             f"a report needs the extras 'bench' and 'plots' ({error}): "
             f"pip install 'batchkeeper[bench,plots]'"

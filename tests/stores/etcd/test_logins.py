@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import grpc
 import pytest
 
+import batchkeeper as bk
+from batchkeeper.cli import main
 from batchkeeper.ops import (
     ABSENT,
     AuthenticationError,
@@ -31,11 +35,12 @@ from batchkeeper.ops import (
     TransactionRefusedError,
 )
 from batchkeeper.stores import Backend, ConnectOptions, RequestRefusedError, connect
+from batchkeeper.stores.etcd import backend as backend_module
 from batchkeeper.stores.etcd import connection as connection_module
 from batchkeeper.stores.etcd import members
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection, FlatOnlyError
-from batchkeeper.stores.etcd.members import Credentials, checks_nested_permissions
+from batchkeeper.stores.etcd.members import Credentials, checks_nested_permissions, may_lose_writes
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 from batchkeeper.stores.etcd.write_ids import WriteIds
 from batchkeeper.testing.servers import EtcdServer
@@ -211,9 +216,8 @@ def test_without_a_permission_for_write_ids_writes_go_without(
         for version in range(3):
             (stat,) = backend.write([Put("/ok/a", b"")], soon())
             assert stat.version == version
-        warnings = [record for record in caplog.records if record.levelname == "WARNING"]
-        assert len(warnings) == 1
-        assert "write ids refused" in warnings[0].getMessage()
+        said = [r.levelname for r in caplog.records if "write ids refused" in r.getMessage()]
+        assert said == ["WARNING"]
         line.swallows = True
         with under_way(lambda: backend.write([Put("/ok/a", b"")], soon())) as (call,):
             assert line.swallowed.wait(PATIENCE)
@@ -342,9 +346,12 @@ def test_an_expired_login_is_renewed(secured_etcd: EtcdServer) -> None:
         assert backend.read([Get("/ok/a")], soon())[0].stat.version == 1
 
 
-def test_a_login_that_is_taken_back_ends_calls(secured_etcd: EtcdServer) -> None:
-    """When the password no longer holds, renewing fails and calls say so."""
-    with closing(connect(secured_etcd.url, LIMITED)) as backend:
+def test_a_login_that_is_taken_back_ends_calls(secured_etcd: EtcdServer, tmp_path: Path) -> None:
+    """When the password no longer holds, calls say so until its file has another one."""
+    file = tmp_path / "password"
+    file.write_text("limited's\n")
+    login = ConnectOptions(username="limited", password="limited's", password_file=str(file))
+    with closing(connect(secured_etcd.url, login)) as backend:
         with closing(EtcdConnection([secured_etcd.address], ROOT)) as connection:
             link = connection.open(soon())
             stub = grpc_stubs.AuthStub(grpc.insecure_channel(link.address))
@@ -353,6 +360,15 @@ def test_a_login_that_is_taken_back_ends_calls(secured_etcd: EtcdServer) -> None
         for call, operation in ((backend.write, Put("/ok/a", b"")), (backend.read, Get("/ok/a"))):
             with pytest.raises(AuthenticationError):
                 call([operation], soon())
+        file.write_bytes(b"\xef\xbb\xbfother\r\n")
+
+        def goes_on() -> bool:
+            try:
+                return backend.read([Exists("/ok/a")], soon()) == [False]
+            except AuthenticationError:  # refused a moment ago
+                return False
+
+        until(goes_on)
 
 
 @pytest.mark.parametrize(
@@ -383,6 +399,47 @@ def test_a_login_that_is_taken_back_ends_calls(secured_etcd: EtcdServer) -> None
 def test_nesting_with_a_login_depends_on_the_version(version: str | None, safe: bool) -> None:
     """Older versions do not look at permissions inside nested transactions."""
     assert checks_nested_permissions(version) is safe
+
+
+@pytest.mark.parametrize(
+    ("version", "faulty"),
+    [
+        ("3.4.20", True),
+        ("3.4.21", False),
+        ("3.5.0", True),
+        ("3.5.4-vendor1", True),
+        ("3.5.5", False),
+        ("3.6.0-rc.5", False),
+        ("3.7.3", False),
+        ("strange", False),
+        (None, False),
+    ],
+)
+def test_a_version_that_may_lose_writes_is_known(version: str | None, faulty: bool) -> None:
+    """A fault that a server may have is said of versions that are known to have it."""
+    assert may_lose_writes(version) is faulty
+
+
+def test_a_version_that_may_lose_writes_is_warned_of_once(
+    fresh_url: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The log says it once for a server, and stores and the summary of a load each time."""
+    monkeypatch.setattr(backend_module, "_warned", set())
+    monkeypatch.setattr(backend_module, "may_lose_writes", lambda _: True)
+    url = fresh_url("etcd")
+    for _ in range(2):
+        with bk.open_store(url) as store:
+            assert "may lose writes" in str(store.advisory)
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"path": "/a", "value": ""}\n')
+    assert main(["load", str(file), "--store", url, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["warning"] == store.advisory
+    said = [record for record in caplog.records if "may lose" in record.getMessage()]
+    assert [record.levelname for record in said] == ["WARNING"]
 
 
 def test_an_etcd_that_may_nest_with_a_login_checks_what_is_nested(
@@ -473,10 +530,32 @@ def test_an_encrypted_connection_trusts_the_given_certificate(tls_etcd: TlsEtcd)
         assert backend.limits.write_ops == 1024
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(tls_etcd: TlsEtcd) -> None:
-    """Without ``ca``, the server's certificate is not trusted, and the message says why."""
-    with pytest.raises(StoreUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
-        connect(f"etcds://{tls_etcd.tls_address}", ConnectOptions(connect_timeout=2.0))
+def test_a_certificate_that_is_not_trusted_is_told_at_once(
+    tls_etcd: TlsEtcd, tmp_path: Path
+) -> None:
+    """The message has the reason, and the time-out is not waited for."""
+    port = tls_etcd.tls_address.rpartition(":")[2]
+    for url, reason in (
+        (f"etcds://{tls_etcd.tls_address}", "unable to get local issuer"),
+        (tls_etcd.tls_url().replace("127.0.0.1", "localhost"), "Hostname mismatch"),
+    ):
+        with pytest.raises(StoreUnavailableError, match=f":{port} is not trusted.*{reason}"):
+            connect(url, LATER)
+
+
+def test_renewed_certificates_are_used_at_the_next_connection(tls_etcd: TlsEtcd) -> None:
+    """An open store waits for a member whose certificate has expired, and reads its files again."""
+    with closing(connect(tls_etcd.tls_url(), LATER)) as backend:
+        tls_etcd.certificates.expired = True
+        tls_etcd.restart()
+        with pytest.raises(StoreUnavailableError, match="certificate has expired"):
+            backend.read([Exists("/a")], time.monotonic() + 1)
+        with pytest.raises(StoreUnavailableError, match="certificate has expired"):
+            connect(tls_etcd.tls_url(), LATER)
+        tls_etcd.certificates.expired = False
+        tls_etcd.certificates.renew()
+        tls_etcd.restart()
+        assert backend.read([Exists("/none")], soon()) == [False]
 
 
 @pytest.mark.parametrize("authority", [None, "other"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import py_compile
+import shutil
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,39 @@ def test_an_etcd3_that_imports_by_itself_is_left_alone(tmp_path: Path) -> None:
         )
     said = run(LOAD + WORKS + "print(messages.__file__)", tmp_path)
     assert said.strip() == str(package / "rpc_pb2.py")
+
+
+@pytest.mark.parametrize("kind", ["sources.zip", "compiled.zip", "compiled"])
+def test_an_etcd3_without_source_files(kind: str, tmp_path: Path) -> None:
+    """The messages come from compiled code, in a folder or in an archive."""
+    package = tmp_path / "built" / "etcd3"
+    for file in [*etcd3_files().glob("*.py"), *etcd3_files().glob("etcdrpc/*.py")]:
+        copy = package / file.relative_to(etcd3_files())
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "sources.zip":
+            copy.write_text(file.read_text())
+        else:
+            py_compile.compile(str(file), cfile=str(copy.with_suffix(".pyc")), doraise=True)
+    place = package.parent
+    if kind.endswith("zip"):
+        place = Path(shutil.make_archive(str(tmp_path / "etcd3"), "zip", place))
+    said = run(LOAD + WORKS + "import etcd3\nprint(etcd3.__file__)", place)
+    assert said.startswith(str(place))
+
+
+def test_a_missing_module_of_our_own_is_no_advice_to_install() -> None:
+    """A bundle that has left one out is told which one."""
+    run(
+        "import sys\n"
+        "sys.modules['batchkeeper.stores.etcd.guard'] = None\n"
+        "import batchkeeper as bk\n"
+        "try:\n"
+        "    bk.open_store('etcd://127.0.0.1:1')\n"
+        "except bk.UnsupportedError as error:\n"
+        "    assert 'stores.etcd.guard' in str(error) and 'pip' not in str(error), error\n"
+        "else:\n"
+        "    raise SystemExit('no error')\n"
+    )
 
 
 def test_a_package_that_is_not_the_etcd3_meant_is_named(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 from struct import pack
 from typing import Any
 
@@ -42,7 +43,7 @@ from batchkeeper.stores.zookeeper.jute import (
 )
 from batchkeeper.testing.servers import ZooKeeperServer
 
-from ...waiting import soon
+from ...waiting import soon, until
 from ..foreign import zookeeper_client, zookeeper_password
 from .altering import BODY, Alter, Altering
 from .opening import Requests, connected
@@ -230,6 +231,48 @@ def test_a_login_that_the_server_refuses(own_zookeeper: Callable[..., ZooKeeperS
     assert set(threading.enumerate()) <= threads
 
 
+def test_a_password_file_is_read_again_for_each_connection(
+    fresh_url: Callable[[str], str],
+    zookeeper_server: ZooKeeperServer,
+    proxy: Callable[[str], Any],
+    tmp_path: Path,
+) -> None:
+    """The login after a reconnection is the one that the file holds then."""
+    line = proxy(zookeeper_server.address)
+    file = tmp_path / "password"
+    url = fresh_url("zookeeper").replace(zookeeper_server.address, line.address)
+    login = ConnectOptions(username="anna", password="first", password_file=str(file))
+    file.write_text("first")
+    with closing(connect(f"{url}?acl=creator", login)) as backend:
+        backend.write([Put("/a", b"1")], soon())
+        for password, kind in (("second", AuthenticationError), ("first", Stat)):
+            file.write_text(password)
+            line.cut()
+            until(lambda: type(backend.write([Put("/a", b"2")], soon())[0]) is kind)  # noqa: B023
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [(b"", "closed it at once: .*maxClientCnxns.*TLS"), (b"HTTP", "does not speak ZooKeeper's")],
+)
+def test_a_connection_that_is_closed_at_once_is_told_apart(said: bytes, reason: str) -> None:
+    """The message says what such a server may be."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    accepted, _ = listener.accept()
+                    accepted.sendall(said)
+                    accepted.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(StoreUnavailableError, match=reason):
+            connect(
+                f"zk://127.0.0.1:{listener.getsockname()[1]}", ConnectOptions(connect_timeout=0.5)
+            )
+
+
 @pytest.mark.server
 def test_secrets_stay_out_of_the_log(
     fresh_url: Callable[[str], str], caplog: pytest.LogCaptureFixture
@@ -300,6 +343,17 @@ def test_a_server_that_only_looks_like_zookeeper(
         with pytest.raises(UnsupportedError, match=reason):
             connect(url.replace(zookeeper_server.address, line.address), ConnectOptions())
         assert other.get_children("/") == []
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("session_timeout", [1e-9, 31_000_000])
+def test_a_session_timeout_that_zookeeper_cannot_express(
+    fresh_url: Callable[[str], str], session_timeout: float
+) -> None:
+    """The server gets the nearest that it can read, and answers with its own limit."""
+    options = ConnectOptions(session_timeout=session_timeout)
+    with closing(connect(fresh_url("zookeeper"), options)) as backend:
+        assert backend.read([Exists("/a")], soon()) == [False]
 
 
 @pytest.mark.server

@@ -1,0 +1,63 @@
+"""The files of a TLS client, on every store that takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+import batchkeeper as bk
+from batchkeeper.stores.tls import TlsFiles
+
+from .secured import Certificates
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """Files that are right, and some that are not."""
+    certificates = Certificates(tmp_path / "certificates")
+    cert, key = certificates.issue("a")
+    _, other = certificates.issue("b")
+    encrypted, garbage = tmp_path / "encrypted.pem", tmp_path / "garbage.pem"
+    encrypted.write_bytes(
+        load_pem_private_key(key.read_bytes(), None).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+        )
+    )
+    garbage.write_text("-----BEGIN NONSENSE-----")
+    return {
+        "ca": certificates.ca,
+        "cert": cert,
+        "key": key,
+        "other": other,
+        "encrypted": encrypted,
+        "garbage": garbage,
+        "missing": tmp_path / "missing",
+    }
+
+
+@pytest.mark.parametrize("url", ["etcds://127.0.0.1:1?", "zk://127.0.0.1:1?use_ssl=true&"])
+def test_files_are_checked_before_anything_connects(url: str, files: dict[str, Path]) -> None:
+    """The error names the option, the file and the reason, and nothing asks for a passphrase."""
+    right = {name: files[name] for name in ("ca", "cert", "key")}
+    TlsFiles(**{name: str(file) for name, file in right.items()}).context()
+    for option, wrong, reason in (
+        ("ca", "missing", "cannot read .*No such file"),
+        ("ca", "garbage", "no valid PEM file"),
+        ("cert", "garbage", "no valid PEM file"),
+        ("cert", "key", "no valid PEM file"),
+        ("key", "garbage", "no valid PEM file"),
+        ("key", "other", "cannot be used with .*mismatch"),
+        ("key", "encrypted", "is encrypted; name a key without a passphrase"),
+    ):
+        options = "&".join(f"{n}={f}" for n, f in (right | {option: files[wrong]}).items())
+        with pytest.raises(bk.InvalidSettingError, match=reason) as caught:
+            bk.open_store(url + options)
+        assert f"option {option!r}" in str(caught.value)
+        assert str(files[wrong]) in str(caught.value)
