@@ -32,13 +32,11 @@ from ..ops.errors import (
     OperationTimeoutError,
     QueueFullError,
     TransactionRefusedError,
+    is_conflict,
 )
 from ..ops.log import get_logger
 from ..ops.operations import Check, Part, Transaction
 from .async_background import AsyncSignal, async_spawn
-
-# async:
-from asyncio import InvalidStateError
 
 # sync:
 # | from concurrent.futures import CancelledError, InvalidStateError
@@ -48,6 +46,11 @@ __all__ = ["AsyncFence", "AsyncWrite", "Holder"]
 
 log = get_logger("batchkeeper.coordination")
 
+# async:
+_ENDED: Final = asyncio.InvalidStateError
+# sync:
+# | _ENDED: Final = InvalidStateError
+# end
 # Seconds between two attempts to send a write while the queue is full.
 _MOMENT: Final = 0.005
 # Seconds for which a write without its own timeout is resent, if the lock is updated continuously.
@@ -119,7 +122,7 @@ class AsyncWrite(asyncio.Future[Any]):
         """End the future if the answer is known. Several threads may do so."""
         if not self.answered or self.done():
             return
-        with contextlib.suppress(InvalidStateError):  # Another thread was faster.
+        with contextlib.suppress(_ENDED):  # Another thread was faster.
             if isinstance(self.answer, MetadataStoreError):
                 self.set_exception(self.answer)
             else:
@@ -304,14 +307,15 @@ class AsyncFence:
         log.error("fenced writes could not be sent again", path=self.path, exc_info=error)
         with self._lock:
             self._holding = False
-            failed = [write for write in self._writes if write.moved and not write.moved.is_set()]
-            for write in failed:
+            waiting = [(write, write.moved) for write in self._writes]
+            failed = [(write, moved) for write, moved in waiting if moved and not moved.is_set()]
+            for write, moved in failed:
                 del self._writes[write]
                 why = f"the write could not be sent again: {type(error).__name__}: {error}"
                 write.answer = MetadataStoreError(why, path=write.parts[0].path)
                 write.answered = True
-                write.moved.set()
-        for write in failed:
+                moved.set()
+        for write, _ in failed:
             write.complete()
 
     async def _resend(self) -> None:
@@ -376,7 +380,7 @@ class AsyncFence:
             return results[1] if write.single else results[1:], None
         if isinstance(error, TransactionRefusedError) and error.error is not None:
             refused = error.error
-            if error.index == 0:
+            if error.index == 0 and is_conflict(error):
                 actual = refused.actual if isinstance(refused, BadVersionError) else None
                 expected = refused.expected if isinstance(refused, BadVersionError) else None
                 if actual is not None and expected is not None and actual > expected:
@@ -387,7 +391,7 @@ class AsyncFence:
                 )
                 lost.__cause__ = error
                 return lost, None
-            if write.single:
+            if write.single or error.index == 0:
                 return refused, None
             own = TransactionRefusedError(
                 f"nothing was applied, because operation {error.index - 1} does not hold: "

@@ -52,6 +52,11 @@ class Deadline:
         return seconds if left is None else min(seconds, left)
 
     @property
+    def waits(self) -> bool:
+        """Whether the call may wait."""
+        return self._waits
+
+    @property
     def passed(self) -> bool:
         """Whether no time is left."""
         return self._at <= time.monotonic()

@@ -33,6 +33,7 @@ from ...ops.operations import ABSENT, Check, Put, check_value
 from ...ops.paths import check_path
 from ..background import Gate, spawn
 from ..deadlines import Deadline
+from .conflicts import Conflicts
 
 __all__ = ["DoubleBarrier"]
 
@@ -210,12 +211,13 @@ class DoubleBarrier:
 
     def _stand(self) -> bool:
         """Enter the current round; return whether it is full."""
+        conflicts = Conflicts(self._deadline, self._path)
         while True:
             # First the round, then the participants: those still there after their round is closed
             # were there when it was closed.
             found = self._store.get(self._path, timeout=self._left()).result()
             if found is None:
-                self._put_round(0, ABSENT)
+                self._put_round(0, ABSENT, conflicts)
                 continue
             if not _ROUND.fullmatch(found.value):
                 raise ValueDecodeError(
@@ -225,7 +227,7 @@ class DoubleBarrier:
                 )
             gathering, version = int(found.value), found.stat.version
             if self._own is None:
-                self._stand_for(gathering, version)
+                self._stand_for(gathering, version, conflicts)
                 continue
             there = self._there()
             if self._own not in there:  # The session has ended, or there never was a value.
@@ -234,10 +236,10 @@ class DoubleBarrier:
                 return True
             elif len(there) < self._n:
                 return False
-            elif self._put_round(gathering + 1, version):
+            elif self._put_round(gathering + 1, version, conflicts):
                 return True
 
-    def _stand_for(self, gathering: int, version: int) -> None:
+    def _stand_for(self, gathering: int, version: int, conflicts: Conflicts) -> None:
         """Create the value of this participant, unless the round closes in the meantime."""
         if self._leftover is not None:
             # One participant must not count twice. This delete also waits for the end of a
@@ -251,14 +253,16 @@ class DoubleBarrier:
                 [Check(self._path, version), Put(own, self._value, ABSENT, ephemeral=True)],
                 timeout=self._left(),
             ).result()
-        except TransactionRefusedError:
+        except TransactionRefusedError as refused:
             self._own = None
+            conflicts.pause(refused)
 
-    def _put_round(self, number: int, version: int) -> bool:
+    def _put_round(self, number: int, version: int, conflicts: Conflicts) -> bool:
         """Set the current round; return whether this call was the first to do so."""
         try:
             self._store.put(self._path, b"%d" % number, version, timeout=self._left()).result()
-        except BadVersionError:
+        except BadVersionError as refused:
+            conflicts.pause(refused)
             return False
         return True
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final, Self
 
 from ...batching import AsyncMetadataStore
+from ...coordination.async_conflicts import AsyncConflicts
 from ...ops.errors import BadVersionError
 from ...ops.operations import ABSENT, Exists
 from ...ops.paths import check_path
@@ -152,10 +153,12 @@ async def _layout(store: AsyncMetadataStore, path: str, wanted: Layout) -> Layou
         LayoutError: this program does not know the layout.
     """
     at = f"{path}/{_LAYOUT}"
+    conflicts = AsyncConflicts(store.operation_timeout, at)
     while (found := await store.get(at)) is None:
         try:
             await store.put(at, layout_record(wanted), ABSENT)
-        except BadVersionError:  # Another client was faster.
+        except BadVersionError as refused:
+            await conflicts.pause(refused)
             await store.sync()
         else:
             return wanted

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, Self
 
 from ...batching import AsyncMetadataStore
-from ...ops.backoff import Backoff
 from ...ops.operations import Part
 from ...ops.paths import check_path
 from ..errors import IllegalOperationError
@@ -23,8 +22,6 @@ from .rows import Row
 from .versions import Version, check_version
 
 __all__ = ["AsyncMetaStore", "AsyncScannableTable", "AsyncTable"]
-
-_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 
 
 class AsyncTable:

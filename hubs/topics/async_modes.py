@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from ...batching import AsyncMetadataStore
+from ...coordination.async_conflicts import AsyncConflicts
 from ...ops.errors import BadVersionError
 from ...ops.operations import ABSENT
 from ..errors import LayoutError
@@ -59,12 +60,14 @@ async def async_open_ownership(
 async def _mode(
     store: AsyncMetadataStore, path: str, wanted: OwnershipMode | None
 ) -> OwnershipMode:
+    conflicts = AsyncConflicts(store.operation_timeout, path)
     while (found := await store.get(path)) is None:
         if wanted is None:
             return "ephemeral"
         try:
             await store.put(path, dumped({"mode": wanted}), ABSENT)
-        except BadVersionError:  # Another client was faster.
+        except BadVersionError as refused:
+            await conflicts.pause(refused)
             await store.sync()
         else:
             return wanted

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final, Self
 
 from ....batching import MetadataStore
+from ....coordination._sync.conflicts import Conflicts
 from ....ops.errors import BadVersionError
 from ....ops.operations import ABSENT, Exists
 from ....ops.paths import check_path
@@ -150,10 +151,12 @@ def _layout(store: MetadataStore, path: str, wanted: Layout) -> Layout:
         LayoutError: this program does not know the layout.
     """
     at = f"{path}/{_LAYOUT}"
+    conflicts = Conflicts(store.operation_timeout, at)
     while (found := store.get(at).result()) is None:
         try:
             store.put(at, layout_record(wanted), ABSENT).result()
-        except BadVersionError:  # Another client was faster.
+        except BadVersionError as refused:
+            conflicts.pause(refused)
             store.sync()
         else:
             return wanted

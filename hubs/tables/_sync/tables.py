@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, Self
 
 from ....batching import MetadataStore
-from ....ops.backoff import Backoff
 from ....ops.operations import Part
 from ....ops.paths import check_path
 from ...errors import IllegalOperationError
@@ -21,8 +20,6 @@ from .shelves import Shelf
 from .watchers import Watchers, check_watcher
 
 __all__ = ["MetaStore", "ScannableTable", "Table"]
-
-_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 
 
 class Table:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from ....batching import MetadataStore
+from ....coordination._sync.conflicts import Conflicts
 from ....ops.errors import BadVersionError
 from ....ops.operations import ABSENT
 from ...errors import LayoutError
@@ -55,12 +56,14 @@ def open_ownership(
 
 
 def _mode(store: MetadataStore, path: str, wanted: OwnershipMode | None) -> OwnershipMode:
+    conflicts = Conflicts(store.operation_timeout, path)
     while (found := store.get(path).result()) is None:
         if wanted is None:
             return "ephemeral"
         try:
             store.put(path, dumped({"mode": wanted}), ABSENT).result()
-        except BadVersionError:  # Another client was faster.
+        except BadVersionError as refused:
+            conflicts.pause(refused)
             store.sync()
         else:
             return wanted

@@ -12,16 +12,17 @@ which is valid as long as the incarnation that it names is alive.
 
 from __future__ import annotations
 
-import time
-from typing import Final, Protocol
+from typing import Protocol
 
 from ....batching import MetadataStore
-from ....ops.backoff import Backoff
+from ....coordination._sync.conflicts import Conflicts
 from ....ops.errors import (
     BadVersionError,
     IndeterminateError,
+    MetadataStoreError,
     TransactionRefusedError,
     ValueDecodeError,
+    check_conflict,
 )
 from ....ops.operations import ABSENT, Check, Delete, Put
 from ....ops.paths import check_path
@@ -35,8 +36,6 @@ from ..region import Claim, Vacancy
 from .hosts import Hosts
 
 __all__ = ["ComparedOwnership", "EphemeralOwnership", "Ownership"]
-
-_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 
 
 class Ownership(Protocol):
@@ -122,9 +121,13 @@ class _Epochs:
             return None
         return _claim(topic, me, found.stat.path, found.stat.version)
 
-    def pause(self, attempts: int) -> None:
+    def conflicts(self, topic: str | bytes) -> Conflicts:
+        """Return the pauses of a claim."""
+        return Conflicts(self._store.operation_timeout, self.path(topic))
+
+    def pause(self, conflicts: Conflicts, error: MetadataStoreError | None = None) -> None:
         """Wait before the next attempt, which then sees the writes of others."""
-        time.sleep(_BACKOFF.pause(attempts))
+        conflicts.pause(error)
         if self._lags:
             self._store.sync()
 
@@ -181,12 +184,13 @@ class EphemeralOwnership:
             MetadataStoreError: a request has failed permanently.
         """
         path = self._path(topic)
-        attempts = 0
+        conflicts, first = self._epochs.conflicts(topic), True
         while True:
             # In this order: a hub that becomes the owner after the first read begins another epoch.
             epoch = self._epochs.read(topic) if seen is None else seen.epoch
-            if epoch is None and attempts == 0:
+            if epoch is None and first:
                 seen = Vacancy(None)  # A topic that was never claimed has no owner.
+            first = False
             found = self._store.get(path).result() if seen is None else None
             owner, seen = None if found is None else _info_of(found), None
             if owner == me and (mine := self._epochs.present(topic, me, epoch)):
@@ -202,10 +206,9 @@ class EphemeralOwnership:
                 # It is damaged, or belongs to an earlier incarnation of this session.
                 check = self._epochs.check(topic, epoch)
                 self._store.transaction([check, Delete(path, found.stat.version)]).result()
-            except (TransactionRefusedError, IndeterminateError):
-                pass  # Another hub was faster, or the next read decides.
-            self._epochs.pause(attempts)
-            attempts += 1
+            except (TransactionRefusedError, IndeterminateError) as error:
+                # Another hub was faster, or the next read decides.
+                self._epochs.pause(conflicts, error)
 
     def release(self, claim: Claim) -> bool:
         """Release a topic, so that others can claim it; return whether it was still owned.
@@ -215,7 +218,8 @@ class EphemeralOwnership:
         """
         try:
             self._store.transaction([claim.check, Delete(self._path(claim.topic))]).result()
-        except TransactionRefusedError:
+        except TransactionRefusedError as refused:
+            check_conflict(refused)
             return False
         return True
 
@@ -287,12 +291,13 @@ class ComparedOwnership:
             SessionLostError: the session of the store has ended.
             MetadataStoreError: a request has failed permanently.
         """
-        attempts = 0
+        conflicts, first = self._epochs.conflicts(topic), True
         while True:
             # In this order: a hub that becomes the owner after the first read begins another epoch.
             epoch = self._epochs.read(topic) if seen is None else seen.epoch
-            if epoch is None and attempts == 0:
+            if epoch is None and first:
                 seen = seen or Vacancy(None)  # A topic that was never claimed has no owner.
+            first = False
             owner, version = self._read(topic) if seen is None else (None, seen.version)
             seen = None
             if owner == me and (mine := self._epochs.present(topic, me, epoch)):
@@ -303,18 +308,16 @@ class ComparedOwnership:
             try:
                 self._manager.write_owner_info(topic, me, version, beside=(put,))
             except (
-                BadVersionError,
                 DamagedRecordError,
-                IndeterminateError,
                 NoTopicOwnerInfoError,
                 TopicOwnerInfoExistsError,
-                TransactionRefusedError,
             ):
-                pass  # Another hub was faster, or the next read decides.
+                self._epochs.pause(conflicts)
+            except (BadVersionError, IndeterminateError, TransactionRefusedError) as error:
+                # Another hub was faster, or the next read decides.
+                self._epochs.pause(conflicts, error)
             else:
                 return claim
-            self._epochs.pause(attempts)
-            attempts += 1
 
     def release(self, claim: Claim) -> bool:
         """Release a topic, so that others can claim it; return whether it was still owned.
@@ -324,7 +327,10 @@ class ComparedOwnership:
         """
         try:
             self._manager.delete_owner_info(claim.topic, Version.ANY, beside=(claim.check,))
-        except (NoTopicOwnerInfoError, TransactionRefusedError):
+        except NoTopicOwnerInfoError:
+            return False
+        except TransactionRefusedError as refused:
+            check_conflict(refused)
             return False
         return True
 
