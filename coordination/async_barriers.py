@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
-from ..batching.checks import check_capability
 from ..ops.backoff import Backoff
 from ..ops.errors import (
     BadVersionError,
@@ -35,6 +34,7 @@ from ..ops.operations import ABSENT, Check, Put, check_value
 from ..ops.paths import check_path
 from .async_background import AsyncGate, async_spawn
 from .async_conflicts import AsyncConflicts
+from .async_kinds import async_check_store
 from .deadlines import Deadline
 
 __all__ = ["AsyncDoubleBarrier"]
@@ -71,12 +71,11 @@ class AsyncDoubleBarrier:
     """
 
     def __init__(self, store: AsyncMetadataStore, path: str, n: int, value: bytes = b"") -> None:
+        async_check_store(store, "a barrier", "ephemerals", "transactions", "watches")
         self._store = store
         self._path = check_path(path)
         if type(n) is not int or n < 1:
             raise InvalidSettingError(f"n must be an int of 1 or more, not {n!r:.80}")
-        for needed in ("ephemerals", "transactions", "watches"):
-            check_capability(needed, "a barrier", store.capabilities, repr(store))
         self._n = n
         self._value = check_value(value)
         self._gate = AsyncGate()  # guards the following fields

@@ -29,7 +29,6 @@ from ..ops.errors import (
     MetadataStoreError,
     NotFoundError,
     StoreClosedError,
-    UnsupportedError,
 )
 from ..ops.operations import ABSENT, check_value
 from ..ops.paths import check_parent, parent
@@ -38,6 +37,7 @@ from . import entries as marks
 from .async_background import AsyncSignal
 from .async_cache_watch import AsyncCacheListener, AsyncCacheWatch
 from .async_key_locks import AsyncKeyLocks
+from .async_kinds import async_check_kind, async_check_store
 from .entries import NOT_CACHED, CacheResult, Entries, Entry, Key, NotCached, decoded
 from .serdes import Serde, bytes_serde
 
@@ -122,8 +122,8 @@ class AsyncMetadataCache(Generic[T]):
         max_bytes: int = 64 << 20,
         max_age: float | None = None,
     ) -> None:
-        if "watches" not in store.capabilities:
-            raise UnsupportedError("a cache needs a store with the capability 'watches'")
+        async_check_store(store, "a cache", "watches")
+        async_check_kind(serde, Serde, "serde")
         self._prefix = check_parent(prefix)
         self._below = prefix if prefix == "/" else prefix + "/"
         self._age = math.inf if max_age is None else check_seconds("max_age", max_age)

@@ -24,6 +24,7 @@ from ..ops.paths import check_path
 from ..ops.results import GetResult
 from .async_background import AsyncGate
 from .async_conflicts import AsyncConflicts
+from .async_kinds import async_check_store
 
 __all__ = ["AsyncCounter"]
 
@@ -59,6 +60,7 @@ class AsyncCounter:
     """
 
     def __init__(self, store: AsyncMetadataStore, path: str, block: int = 1000) -> None:
+        async_check_store(store, "a counter")
         self._store = store
         self._path = check_path(path)
         self._block = _check_count("block", block)

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
-from ..batching.checks import check_capability
 from ..ops.backoff import Backoff
+from ..ops.capabilities import Capability
 from ..ops.errors import (
     InvalidSettingError,
     LockLostError,
@@ -35,8 +35,9 @@ from ..ops.paths import check_path
 from ..ops.results import Stat, WatchEvent
 from .async_background import AsyncSignal, async_spawn
 from .async_following import AsyncFollower
+from .async_kinds import async_check_store
 from .deadlines import Deadline
-from .job_board import JobBoard, is_job
+from .job_board import ClaimedJob, JobBoard, is_job
 
 __all__ = ["AsyncJob", "AsyncWorkQueue"]
 
@@ -74,10 +75,10 @@ class AsyncWorkQueue:
     """
 
     def __init__(self, store: AsyncMetadataStore, path: str) -> None:
+        needed: tuple[Capability, ...] = ("ephemerals", "sequences", "transactions", "watches")
+        async_check_store(store, "a work queue", *needed)
         self._store = store
         self._path = check_path(path)
-        for needed in ("ephemerals", "sequences", "transactions", "watches"):
-            check_capability(needed, "a work queue", store.capabilities, repr(store))
         self._lock = threading.Lock()  # guards the following fields
         self._board = JobBoard()
         self._free = AsyncSignal()  # replaced when it is set
@@ -353,7 +354,7 @@ class AsyncWorkQueue:
         free.set()
 
 
-class AsyncJob:
+class AsyncJob(ClaimedJob):
     """A job that this worker has claimed. :meth:`AsyncWorkQueue.claim` returns it.
 
     The end of a ``with`` block calls ``done``, or ``release`` if the block raises.

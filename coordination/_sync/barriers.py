@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from ...batching import MetadataStore
-from ...batching.checks import check_capability
 from ...ops.backoff import Backoff
 from ...ops.errors import (
     BadVersionError,
@@ -34,6 +33,7 @@ from ...ops.paths import check_path
 from ..background import Gate, spawn
 from ..deadlines import Deadline
 from .conflicts import Conflicts
+from .kinds import check_store
 
 __all__ = ["DoubleBarrier"]
 
@@ -69,12 +69,11 @@ class DoubleBarrier:
     """
 
     def __init__(self, store: MetadataStore, path: str, n: int, value: bytes = b"") -> None:
+        check_store(store, "a barrier", "ephemerals", "transactions", "watches")
         self._store = store
         self._path = check_path(path)
         if type(n) is not int or n < 1:
             raise InvalidSettingError(f"n must be an int of 1 or more, not {n!r:.80}")
-        for needed in ("ephemerals", "transactions", "watches"):
-            check_capability(needed, "a barrier", store.capabilities, repr(store))
         self._n = n
         self._value = check_value(value)
         self._gate = Gate()  # guards the following fields

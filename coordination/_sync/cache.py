@@ -26,7 +26,6 @@ from ...ops.errors import (
     MetadataStoreError,
     NotFoundError,
     StoreClosedError,
-    UnsupportedError,
 )
 from ...ops.operations import ABSENT, check_value
 from ...ops.paths import check_parent, parent
@@ -37,6 +36,7 @@ from ..entries import NOT_CACHED, CacheResult, Entries, Entry, Key, NotCached, d
 from ..serdes import Serde, bytes_serde
 from .cache_watch import CacheListener, CacheWatch
 from .key_locks import KeyLocks
+from .kinds import check_kind, check_store
 
 __all__ = ["MetadataCache"]
 
@@ -119,8 +119,8 @@ class MetadataCache(Generic[T]):
         max_bytes: int = 64 << 20,
         max_age: float | None = None,
     ) -> None:
-        if "watches" not in store.capabilities:
-            raise UnsupportedError("a cache needs a store with the capability 'watches'")
+        check_store(store, "a cache", "watches")
+        check_kind(serde, Serde, "serde")
         self._prefix = check_parent(prefix)
         self._below = prefix if prefix == "/" else prefix + "/"
         self._age = math.inf if max_age is None else check_seconds("max_age", max_age)

@@ -22,6 +22,7 @@ from ...ops.paths import check_path
 from ...ops.results import GetResult
 from ..background import Gate
 from .conflicts import Conflicts
+from .kinds import check_store
 
 __all__ = ["Counter"]
 
@@ -57,6 +58,7 @@ class Counter:
     """
 
     def __init__(self, store: MetadataStore, path: str, block: int = 1000) -> None:
+        check_store(store, "a counter")
         self._store = store
         self._path = check_path(path)
         self._block = _check_count("block", block)

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from ...batching import MetadataStore
-from ...batching.checks import check_capability
 from ...ops.backoff import Backoff
+from ...ops.capabilities import Capability
 from ...ops.errors import (
     InvalidSettingError,
     LockLostError,
@@ -32,8 +32,9 @@ from ...ops.paths import check_path
 from ...ops.results import Stat, WatchEvent
 from ..background import Signal, spawn
 from ..deadlines import Deadline
-from ..job_board import JobBoard, is_job
+from ..job_board import ClaimedJob, JobBoard, is_job
 from .following import Follower
+from .kinds import check_store
 
 __all__ = ["Job", "WorkQueue"]
 
@@ -71,10 +72,10 @@ class WorkQueue:
     """
 
     def __init__(self, store: MetadataStore, path: str) -> None:
+        needed: tuple[Capability, ...] = ("ephemerals", "sequences", "transactions", "watches")
+        check_store(store, "a work queue", *needed)
         self._store = store
         self._path = check_path(path)
-        for needed in ("ephemerals", "sequences", "transactions", "watches"):
-            check_capability(needed, "a work queue", store.capabilities, repr(store))
         self._lock = threading.Lock()  # guards the following fields
         self._board = JobBoard()
         self._free = Signal()  # replaced when it is set
@@ -350,7 +351,7 @@ class WorkQueue:
         free.set()
 
 
-class Job:
+class Job(ClaimedJob):
     """A job that this worker has claimed. :meth:`WorkQueue.claim` returns it.
 
     The end of a ``with`` block calls ``done``, or ``release`` if the block raises.

@@ -9,6 +9,7 @@ from typing import Final, Self
 
 from ...batching import AsyncMetadataStore
 from ...coordination.async_conflicts import AsyncConflicts
+from ...coordination.async_kinds import async_check_store
 from ...ops.errors import BadVersionError
 from ...ops.operations import ABSENT, Exists
 from ...ops.paths import check_path
@@ -89,6 +90,7 @@ async def async_open_managers(
         InvalidSettingError: there is no such layout.
         LayoutError: the region has another layout, or a layout that this program does not know.
     """
+    async_check_store(store, "the metadata of a region")
     check_path(path)
     wanted = None if layout is None else check_layout(layout)
     found = await _layout(store, path, wanted or "paths")
@@ -124,6 +126,7 @@ async def async_format_metadata(
     Raises:
         HubsRegisteredError: hubs are registered, and ``force`` is not set. Nothing is removed.
     """
+    async_check_store(store, "the metadata of a region")
     hubs = f"{check_path(path)}/hosts"
     await store.sync()  # Otherwise, a new hub may not be seen.
     names = await store.get_children(hubs)

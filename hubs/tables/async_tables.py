@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, Self
 
 from ...batching import AsyncMetadataStore
+from ...coordination.async_kinds import async_check_store
 from ...ops.operations import Part
 from ...ops.paths import check_path
 from ..errors import IllegalOperationError
@@ -268,6 +269,7 @@ class AsyncMetaStore:
     version: Final = 1
 
     def __init__(self, store: AsyncMetadataStore, path: str = "/metastore") -> None:
+        async_check_store(store, "a metastore")
         self._path = check_path(path)
         self._shelf = AsyncShelf(store, f"{path}/removals")
 

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from ...batching import AsyncMetadataStore
 from ...coordination.async_conflicts import AsyncConflicts
+from ...coordination.async_kinds import async_check_kind, async_check_store
 from ...ops.errors import (
     BadVersionError,
     IndeterminateError,
@@ -90,6 +91,7 @@ class _Epochs:
     """The epochs of the topics of a region. The value of an epoch is the hub that began it."""
 
     def __init__(self, store: AsyncMetadataStore, region: str) -> None:
+        async_check_store(store, "the ownership of topics")
         self._store = store
         self._topics = f"{check_path(region)}/topics"
         self._lags = "linearizable_reads" not in store.capabilities
@@ -250,6 +252,8 @@ class AsyncComparedOwnership:
         manager: AsyncTopicOwnershipManager,
         hosts: AsyncHosts,
     ) -> None:
+        async_check_kind(manager, AsyncTopicOwnershipManager, "manager")
+        async_check_kind(hosts, AsyncHosts, "hosts")
         self._epochs = _Epochs(store, region)
         self._manager = manager
         self._hosts = hosts

@@ -466,11 +466,13 @@ def test_a_write_that_is_never_sent() -> None:
             writer.put("/a", b"3")
 
 
-def test_a_store_without_transactions(memory: bk.MetadataStore, lock: Lock) -> None:
+def test_a_store_without_transactions(
+    memory: bk.MetadataStore, lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The missing capability is named at once."""
-    lacking: Any = type("Lacking", (), {"capabilities": frozenset()})()
+    monkeypatch.setattr(bk.MetadataStore, "capabilities", frozenset())
     with pytest.raises(bk.UnsupportedError, match="transactions"):
-        fenced(lacking, lock)
+        fenced(memory, lock)
 
 
 def test_a_forked_child_writes_nothing(memory: bk.MetadataStore, lock: Lock) -> None:

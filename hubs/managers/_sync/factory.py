@@ -7,6 +7,7 @@ from typing import Final, Self
 
 from ....batching import MetadataStore
 from ....coordination._sync.conflicts import Conflicts
+from ....coordination._sync.kinds import check_store
 from ....ops.errors import BadVersionError
 from ....ops.operations import ABSENT, Exists
 from ....ops.paths import check_path
@@ -87,6 +88,7 @@ def open_managers(
         InvalidSettingError: there is no such layout.
         LayoutError: the region has another layout, or a layout that this program does not know.
     """
+    check_store(store, "the metadata of a region")
     check_path(path)
     wanted = None if layout is None else check_layout(layout)
     found = _layout(store, path, wanted or "paths")
@@ -122,6 +124,7 @@ def format_metadata(
     Raises:
         HubsRegisteredError: hubs are registered, and ``force`` is not set. Nothing is removed.
     """
+    check_store(store, "the metadata of a region")
     hubs = f"{check_path(path)}/hosts"
     store.sync()  # Otherwise, a new hub may not be seen.
     names = store.get_children(hubs).result()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, Self
 
 from ....batching import MetadataStore
+from ....coordination._sync.kinds import check_store
 from ....ops.operations import Part
 from ....ops.paths import check_path
 from ...errors import IllegalOperationError
@@ -266,6 +267,7 @@ class MetaStore:
     version: Final = 1
 
     def __init__(self, store: MetadataStore, path: str = "/metastore") -> None:
+        check_store(store, "a metastore")
         self._path = check_path(path)
         self._shelf = Shelf(store, f"{path}/removals")
 

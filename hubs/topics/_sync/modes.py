@@ -12,6 +12,7 @@ from typing import Final, get_args
 
 from ....batching import MetadataStore
 from ....coordination._sync.conflicts import Conflicts
+from ....coordination._sync.kinds import check_kind, check_store
 from ....ops.errors import BadVersionError
 from ....ops.operations import ABSENT
 from ...errors import LayoutError
@@ -48,6 +49,9 @@ def open_ownership(
         LayoutError: the region has the other mode, or a mode that this program does not know.
         MetadataStoreError: a request has failed.
     """
+    check_store(store, "the ownership of topics")
+    check_kind(managers, MetadataManagers, "managers")
+    check_kind(hosts, Hosts, "hosts")
     region = managers.path
     found = _mode(store, f"{region}/ownership", mode)
     if found == "compared":

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from ....batching import MetadataStore
 from ....coordination._sync.conflicts import Conflicts
+from ....coordination._sync.kinds import check_kind, check_store
 from ....ops.errors import (
     BadVersionError,
     IndeterminateError,
@@ -88,6 +89,7 @@ class _Epochs:
     """The epochs of the topics of a region. The value of an epoch is the hub that began it."""
 
     def __init__(self, store: MetadataStore, region: str) -> None:
+        check_store(store, "the ownership of topics")
         self._store = store
         self._topics = f"{check_path(region)}/topics"
         self._lags = "linearizable_reads" not in store.capabilities
@@ -244,6 +246,8 @@ class ComparedOwnership:
         manager: TopicOwnershipManager,
         hosts: Hosts,
     ) -> None:
+        check_kind(manager, TopicOwnershipManager, "manager")
+        check_kind(hosts, Hosts, "hosts")
         self._epochs = _Epochs(store, region)
         self._manager = manager
         self._hosts = hosts
