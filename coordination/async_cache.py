@@ -37,7 +37,7 @@ from . import entries as marks
 from .async_background import AsyncSignal
 from .async_cache_watch import AsyncCacheListener, AsyncCacheWatch
 from .async_key_locks import AsyncKeyLocks
-from .async_kinds import async_check_kind, async_check_store
+from .async_kinds import async_check_store
 from .entries import NOT_CACHED, CacheResult, Entries, Entry, Key, NotCached, decoded
 from .serdes import Serde, bytes_serde
 
@@ -123,7 +123,8 @@ class AsyncMetadataCache(Generic[T]):
         max_age: float | None = None,
     ) -> None:
         async_check_store(store, "a cache", "watches")
-        async_check_kind(serde, Serde, "serde")
+        if not isinstance(serde, Serde):
+            raise InvalidSettingError(f"serde must be a Serde, not {serde!r:.80}")
         self._prefix = check_parent(prefix)
         self._below = prefix if prefix == "/" else prefix + "/"
         self._age = math.inf if max_age is None else check_seconds("max_age", max_age)

@@ -24,12 +24,15 @@ class AsyncConflicts:
         timeout: seconds for all attempts, such as the store's ``operation_timeout``; or the
             deadline of the call.
         path: what the call changes, for errors.
+
+    Attributes:
+        attempts: the attempts that have ended with a pause.
     """
 
     def __init__(self, timeout: float | Deadline, path: str) -> None:
         self._deadline = timeout if isinstance(timeout, Deadline) else Deadline(timeout)
         self._path = path
-        self._attempts = 0
+        self.attempts = 0
 
     async def pause(self, error: MetadataStoreError | None = None) -> None:
         """Return when it is time for another attempt.
@@ -44,10 +47,10 @@ class AsyncConflicts:
         """
         if error is not None and error.outcome != "unknown":
             check_conflict(error)
-        self._attempts += 1
+        self.attempts += 1
         if self._deadline.passed:
             raise OperationTimeoutError(
-                f"other clients were faster in {self._attempts} attempts to change {self._path}",
+                f"other clients were faster in {self.attempts} attempts to change {self._path}",
                 path=self._path,
             ) from error
-        await asyncio.sleep(self._deadline.within(_BACKOFF.pause(self._attempts - 1)))
+        await asyncio.sleep(self._deadline.within(_BACKOFF.pause(self.attempts - 1)))

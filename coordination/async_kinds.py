@@ -13,7 +13,7 @@ from ..batching.checks import check_capability
 from ..ops.capabilities import Capability
 from ..ops.errors import InvalidSettingError
 
-__all__ = ["async_check_face", "async_check_kind", "async_check_store"]
+__all__ = ["async_check_face", "async_check_store"]
 
 # async:
 _OTHER: Final = "one for threads needs the class whose name has no Async"
@@ -48,15 +48,3 @@ def async_check_face(value: object, method: str, need: str) -> None:
     # end
     if not fits:  # Only its class: its text might show a password.
         raise InvalidSettingError(f"{need}, not of the class {type(value).__name__}; {_OTHER}")
-
-
-def async_check_kind(value: object, kind: type, name: str) -> None:
-    """Refuse an argument that is no object of a class of this face.
-
-    Raises:
-        InvalidSettingError: it is none.
-    """
-    if not isinstance(value, kind):
-        raise InvalidSettingError(
-            f"{name} must be of the class {kind.__name__}, not {type(value).__name__}; {_OTHER}"
-        )

@@ -17,12 +17,10 @@ __all__ = ["waiting_for"]
 
 
 class Owned(Protocol):
-    """What one thread at a time has."""
+    """What one thread at a time has: ``owner``, or no thread if that is 0."""
 
     @property
-    def owner(self) -> int:
-        """The thread that has it, or 0."""
-        ...
+    def owner(self) -> int: ...
 
 
 _lock = threading.Lock()  # guards the following

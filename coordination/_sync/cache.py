@@ -36,7 +36,7 @@ from ..entries import NOT_CACHED, CacheResult, Entries, Entry, Key, NotCached, d
 from ..serdes import Serde, bytes_serde
 from .cache_watch import CacheListener, CacheWatch
 from .key_locks import KeyLocks
-from .kinds import check_kind, check_store
+from .kinds import check_store
 
 __all__ = ["MetadataCache"]
 
@@ -120,7 +120,8 @@ class MetadataCache(Generic[T]):
         max_age: float | None = None,
     ) -> None:
         check_store(store, "a cache", "watches")
-        check_kind(serde, Serde, "serde")
+        if not isinstance(serde, Serde):
+            raise InvalidSettingError(f"serde must be a Serde, not {serde!r:.80}")
         self._prefix = check_parent(prefix)
         self._below = prefix if prefix == "/" else prefix + "/"
         self._age = math.inf if max_age is None else check_seconds("max_age", max_age)

@@ -11,7 +11,7 @@ from ...batching.checks import check_capability
 from ...ops.capabilities import Capability
 from ...ops.errors import InvalidSettingError
 
-__all__ = ["check_face", "check_kind", "check_store"]
+__all__ = ["check_face", "check_store"]
 
 _OTHER: Final = "one for tasks needs the class whose name begins with Async"
 
@@ -38,15 +38,3 @@ def check_face(value: object, method: str, need: str) -> None:
     fits = callable(found) and not inspect.iscoroutinefunction(found)
     if not fits:  # Only its class: its text might show a password.
         raise InvalidSettingError(f"{need}, not of the class {type(value).__name__}; {_OTHER}")
-
-
-def check_kind(value: object, kind: type, name: str) -> None:
-    """Refuse an argument that is no object of a class of this face.
-
-    Raises:
-        InvalidSettingError: it is none.
-    """
-    if not isinstance(value, kind):
-        raise InvalidSettingError(
-            f"{name} must be of the class {kind.__name__}, not {type(value).__name__}; {_OTHER}"
-        )

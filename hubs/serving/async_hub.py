@@ -24,7 +24,7 @@ from typing import Self
 
 from ...batching import AsyncMetadataStore
 from ...coordination.async_background import AsyncGate, AsyncSignal
-from ...coordination.async_kinds import async_check_face, async_check_kind
+from ...coordination.async_kinds import async_check_face
 from ...ops.errors import InvalidSettingError, MetadataStoreError
 from ...ops.log import get_logger
 from ...ops.paths import check_path
@@ -85,8 +85,8 @@ class AsyncTopicHub:
         layout: Layout | None = None,
     ) -> None:
         async_check_face(logs, "begin", "a hub needs logs of this face")
-        if settings is not None:
-            async_check_kind(settings, HubSettings, "settings")
+        if not isinstance(settings, HubSettings | None):
+            raise InvalidSettingError(f"settings must be HubSettings, not {settings!r:.80}")
         self.region = check_path(region)
         self.address = address
         self.settings = settings or HubSettings()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from ...batching import AsyncMetadataStore
@@ -203,37 +204,33 @@ class AsyncShelf:
 
     async def _change(self, row: Row, change: _Change) -> Written:
         """Read a row and write its change, until no other client was faster."""
-        conflicts, again = AsyncConflicts(self.store.operation_timeout, row.path), False
+        conflicts = AsyncConflicts(self.store.operation_timeout, row.path)
         while True:
             stored = await self._states.read(row.path)
-            write = refused = None
+            write = None
             try:
                 write = change(stored)
             except MetadataStoreError:
-                if again or not self._lags:  # Otherwise, the result may be stale.
+                if conflicts.attempts or not self._lags:  # Otherwise, the result may be stale.
                     raise
             if write is not None:
-                try:
+                with suppress(BadVersionError):
                     return await async_execute(self.store, self._states, write)
-                except BadVersionError as error:
-                    refused = error
-            await self._pause(conflicts, refused)
-            again = True
+            await self._pause(conflicts)
 
     async def _change_all(self, changes: Mapping[int, tuple[Row, _Change]]) -> dict[int, _Ended]:
         """Change rows as ``_change`` does, and return the outcome of each."""
         ended: dict[int, _Ended] = {}
         left = changes
-        conflicts, again = AsyncConflicts(self.store.operation_timeout, "some keys"), False
+        conflicts = AsyncConflicts(self.store.operation_timeout, "some keys")
         while left:
             try:
-                if again:
+                if left is not changes:
                     await self._pause(conflicts)
-                ended |= await self._change_some(left, retry=again)
+                ended |= await self._change_some(left, retry=conflicts.attempts > 0)
             except MetadataStoreError as error:  # Others may have changed already.
                 return ended | {at: error.for_path(row.path) for at, (row, _) in left.items()}
             left = {at: change for at, change in left.items() if at not in ended}
-            again = True
         return ended
 
     async def _change_some(
@@ -264,9 +261,9 @@ class AsyncShelf:
             if not isinstance(one, BadVersionError)  # Otherwise, another client was faster.
         }
 
-    async def _pause(self, conflicts: AsyncConflicts, error: BadVersionError | None = None) -> None:
+    async def _pause(self, conflicts: AsyncConflicts) -> None:
         """Wait before the next attempt, and make sure that it reads the writes of others."""
-        await conflicts.pause(error)
+        await conflicts.pause()
         await self.catch_up()
 
     def _put(self, row: Row, fields: Mapping[str, bytes | None], version: Version) -> _Change:

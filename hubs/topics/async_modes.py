@@ -14,7 +14,7 @@ from typing import Final, get_args
 
 from ...batching import AsyncMetadataStore
 from ...coordination.async_conflicts import AsyncConflicts
-from ...coordination.async_kinds import async_check_kind, async_check_store
+from ...coordination.async_kinds import async_check_face, async_check_store
 from ...ops.errors import BadVersionError
 from ...ops.operations import ABSENT
 from ..errors import LayoutError
@@ -52,8 +52,8 @@ async def async_open_ownership(
         MetadataStoreError: a request has failed.
     """
     async_check_store(store, "the ownership of topics")
-    async_check_kind(managers, AsyncMetadataManagers, "managers")
-    async_check_kind(hosts, AsyncHosts, "hosts")
+    async_check_face(managers, "close", "the ownership needs managers")
+    async_check_face(hosts, "is_alive", "the ownership needs hosts")
     region = managers.path
     found = await _mode(store, f"{region}/ownership", mode)
     if found == "compared":

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from ...batching import AsyncMetadataStore
 from ...coordination.async_conflicts import AsyncConflicts
-from ...coordination.async_kinds import async_check_kind, async_check_store
+from ...coordination.async_kinds import async_check_face, async_check_store
 from ...ops.errors import (
     BadVersionError,
     IndeterminateError,
@@ -192,13 +192,12 @@ class AsyncEphemeralOwnership:
             MetadataStoreError: a request has failed permanently.
         """
         path = self._path(topic)
-        conflicts, first = self._epochs.conflicts(topic), True
+        conflicts = self._epochs.conflicts(topic)
         while True:
             # In this order: a hub that becomes the owner after the first read begins another epoch.
             epoch = await self._epochs.read(topic) if seen is None else seen.epoch
-            if epoch is None and first:
+            if epoch is None and conflicts.attempts == 0:
                 seen = Vacancy(None)  # A topic that was never claimed has no owner.
-            first = False
             found = await self._store.get(path) if seen is None else None
             owner, seen = None if found is None else _info_of(found), None
             if owner == me and (mine := await self._epochs.present(topic, me, epoch)):
@@ -252,8 +251,8 @@ class AsyncComparedOwnership:
         manager: AsyncTopicOwnershipManager,
         hosts: AsyncHosts,
     ) -> None:
-        async_check_kind(manager, AsyncTopicOwnershipManager, "manager")
-        async_check_kind(hosts, AsyncHosts, "hosts")
+        async_check_face(manager, "read_owner_info", "the ownership needs a manager of ownership")
+        async_check_face(hosts, "is_alive", "the ownership needs hosts")
         self._epochs = _Epochs(store, region)
         self._manager = manager
         self._hosts = hosts
@@ -301,13 +300,12 @@ class AsyncComparedOwnership:
             SessionLostError: the session of the store has ended.
             MetadataStoreError: a request has failed permanently.
         """
-        conflicts, first = self._epochs.conflicts(topic), True
+        conflicts = self._epochs.conflicts(topic)
         while True:
             # In this order: a hub that becomes the owner after the first read begins another epoch.
             epoch = await self._epochs.read(topic) if seen is None else seen.epoch
-            if epoch is None and first:
+            if epoch is None and conflicts.attempts == 0:
                 seen = seen or Vacancy(None)  # A topic that was never claimed has no owner.
-            first = False
             owner, version = await self._read(topic) if seen is None else (None, seen.version)
             seen = None
             if owner == me and (mine := await self._epochs.present(topic, me, epoch)):

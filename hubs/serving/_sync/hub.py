@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from typing import Self
 
 from ....batching import MetadataStore
-from ....coordination._sync.kinds import check_face, check_kind
+from ....coordination._sync.kinds import check_face
 from ....coordination.background import Gate, Signal
 from ....ops.errors import InvalidSettingError, MetadataStoreError
 from ....ops.log import get_logger
@@ -83,8 +83,8 @@ class TopicHub:
         layout: Layout | None = None,
     ) -> None:
         check_face(logs, "begin", "a hub needs logs of this face")
-        if settings is not None:
-            check_kind(settings, HubSettings, "settings")
+        if not isinstance(settings, HubSettings | None):
+            raise InvalidSettingError(f"settings must be HubSettings, not {settings!r:.80}")
         self.region = check_path(region)
         self.address = address
         self.settings = settings or HubSettings()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from ....batching import MetadataStore
@@ -201,37 +202,33 @@ class Shelf:
 
     def _change(self, row: Row, change: _Change) -> Written:
         """Read a row and write its change, until no other client was faster."""
-        conflicts, again = Conflicts(self.store.operation_timeout, row.path), False
+        conflicts = Conflicts(self.store.operation_timeout, row.path)
         while True:
             stored = self._states.read(row.path)
-            write = refused = None
+            write = None
             try:
                 write = change(stored)
             except MetadataStoreError:
-                if again or not self._lags:  # Otherwise, the result may be stale.
+                if conflicts.attempts or not self._lags:  # Otherwise, the result may be stale.
                     raise
             if write is not None:
-                try:
+                with suppress(BadVersionError):
                     return execute(self.store, self._states, write)
-                except BadVersionError as error:
-                    refused = error
-            self._pause(conflicts, refused)
-            again = True
+            self._pause(conflicts)
 
     def _change_all(self, changes: Mapping[int, tuple[Row, _Change]]) -> dict[int, _Ended]:
         """Change rows as ``_change`` does, and return the outcome of each."""
         ended: dict[int, _Ended] = {}
         left = changes
-        conflicts, again = Conflicts(self.store.operation_timeout, "some keys"), False
+        conflicts = Conflicts(self.store.operation_timeout, "some keys")
         while left:
             try:
-                if again:
+                if left is not changes:
                     self._pause(conflicts)
-                ended |= self._change_some(left, retry=again)
+                ended |= self._change_some(left, retry=conflicts.attempts > 0)
             except MetadataStoreError as error:  # Others may have changed already.
                 return ended | {at: error.for_path(row.path) for at, (row, _) in left.items()}
             left = {at: change for at, change in left.items() if at not in ended}
-            again = True
         return ended
 
     def _change_some(
@@ -262,9 +259,9 @@ class Shelf:
             if not isinstance(one, BadVersionError)  # Otherwise, another client was faster.
         }
 
-    def _pause(self, conflicts: Conflicts, error: BadVersionError | None = None) -> None:
+    def _pause(self, conflicts: Conflicts) -> None:
         """Wait before the next attempt, and make sure that it reads the writes of others."""
-        conflicts.pause(error)
+        conflicts.pause()
         self.catch_up()
 
     def _put(self, row: Row, fields: Mapping[str, bytes | None], version: Version) -> _Change:

@@ -12,7 +12,7 @@ from typing import Final, get_args
 
 from ....batching import MetadataStore
 from ....coordination._sync.conflicts import Conflicts
-from ....coordination._sync.kinds import check_kind, check_store
+from ....coordination._sync.kinds import check_face, check_store
 from ....ops.errors import BadVersionError
 from ....ops.operations import ABSENT
 from ...errors import LayoutError
@@ -50,8 +50,8 @@ def open_ownership(
         MetadataStoreError: a request has failed.
     """
     check_store(store, "the ownership of topics")
-    check_kind(managers, MetadataManagers, "managers")
-    check_kind(hosts, Hosts, "hosts")
+    check_face(managers, "close", "the ownership needs managers")
+    check_face(hosts, "is_alive", "the ownership needs hosts")
     region = managers.path
     found = _mode(store, f"{region}/ownership", mode)
     if found == "compared":

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ....batching import MetadataStore
 from ....coordination._sync.conflicts import Conflicts
-from ....coordination._sync.kinds import check_kind, check_store
+from ....coordination._sync.kinds import check_face, check_store
 from ....ops.errors import (
     BadVersionError,
     IndeterminateError,
@@ -186,13 +186,12 @@ class EphemeralOwnership:
             MetadataStoreError: a request has failed permanently.
         """
         path = self._path(topic)
-        conflicts, first = self._epochs.conflicts(topic), True
+        conflicts = self._epochs.conflicts(topic)
         while True:
             # In this order: a hub that becomes the owner after the first read begins another epoch.
             epoch = self._epochs.read(topic) if seen is None else seen.epoch
-            if epoch is None and first:
+            if epoch is None and conflicts.attempts == 0:
                 seen = Vacancy(None)  # A topic that was never claimed has no owner.
-            first = False
             found = self._store.get(path).result() if seen is None else None
             owner, seen = None if found is None else _info_of(found), None
             if owner == me and (mine := self._epochs.present(topic, me, epoch)):
@@ -246,8 +245,8 @@ class ComparedOwnership:
         manager: TopicOwnershipManager,
         hosts: Hosts,
     ) -> None:
-        check_kind(manager, TopicOwnershipManager, "manager")
-        check_kind(hosts, Hosts, "hosts")
+        check_face(manager, "read_owner_info", "the ownership needs a manager of ownership")
+        check_face(hosts, "is_alive", "the ownership needs hosts")
         self._epochs = _Epochs(store, region)
         self._manager = manager
         self._hosts = hosts
@@ -295,13 +294,12 @@ class ComparedOwnership:
             SessionLostError: the session of the store has ended.
             MetadataStoreError: a request has failed permanently.
         """
-        conflicts, first = self._epochs.conflicts(topic), True
+        conflicts = self._epochs.conflicts(topic)
         while True:
             # In this order: a hub that becomes the owner after the first read begins another epoch.
             epoch = self._epochs.read(topic) if seen is None else seen.epoch
-            if epoch is None and first:
+            if epoch is None and conflicts.attempts == 0:
                 seen = seen or Vacancy(None)  # A topic that was never claimed has no owner.
-            first = False
             owner, version = self._read(topic) if seen is None else (None, seen.version)
             seen = None
             if owner == me and (mine := self._epochs.present(topic, me, epoch)):
