@@ -312,10 +312,11 @@ class Membership:
         ]
         if not self._exact:
             parts.append(Put(self._guard(incarnation), b"", ABSENT, ephemeral=True))
-        incarnation.sent = True
+        before, incarnation.sent = incarnation.sent, True
         try:
             stats = self._store.transaction(parts, timeout=timeout).result()
         except TransactionRefusedError as refused:
+            incarnation.sent = before
             check_conflict(refused)
             if refused.index:  # Only the second value is there: somebody has deleted the first.
                 incarnation.lost.set()

@@ -94,7 +94,7 @@ def test_nothing_lives_below_an_ephemeral_value(store: bk.MetadataStore) -> None
 
 def test_a_member_with_values_below_it() -> None:
     """It cannot leave by itself, and says so at once."""
-    with bk.open_store("memory://refusals") as store:
+    with bk.open_store("memory://refusals", operation_timeout=5.0) as store:
         member = Group(store, "/g").join("me")
         store.put("/g/me/below", b"").result(PATIENCE)
         with pytest.raises(bk.NotEmptyError, match="/g/me"):
