@@ -415,9 +415,10 @@ def test_bad_input_is_refused(memory: bk.MetadataStore) -> None:
 
 
 def test_a_store_that_lacks_a_capability(
-    store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
+    stores: Callable[..., bk.MetadataStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The missing capability is named by the constructor."""
+    store = stores()
     monkeypatch.setattr(bk.MetadataStore, "capabilities", frozenset({"watches"}))
     with pytest.raises(bk.UnsupportedError, match="ephemerals"):
         Group(store, "/hubs")

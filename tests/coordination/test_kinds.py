@@ -32,7 +32,7 @@ def makers(prefix: str) -> dict[str, Callable[[Any], object]]:
 
 
 def test_objects_that_are_no_store_of_this_face() -> None:
-    """Each is refused at once, with the class that it needs, and without what it contains."""
+    """Each is refused at once, without its text. So are other arguments of another kind."""
 
     async def main() -> None:
         async with bk.open_async_store("memory://kinds") as tasks:
@@ -52,10 +52,6 @@ def test_objects_that_are_no_store_of_this_face() -> None:
                             assert "secret" not in str(refused.value), name
 
     asyncio.run(main())
-
-
-def test_other_arguments_of_another_kind() -> None:
-    """A lock that is none, a job of the other face, and a serde that is none are refused, too."""
     with bk.open_store("memory://kinds") as store:
         silent = {"__init__": lambda _: None, "__repr__": lambda _: "a job"}
         job = type("Claimed", (face.AsyncJob,), silent)()

@@ -38,8 +38,15 @@ def admin(store: bk.MetadataStore, url: str) -> Iterator[KazooClient]:
         yield client
 
 
+@pytest.mark.server
 def test_members_without_permission(store: bk.MetadataStore, admin: KazooClient) -> None:
-    """To join, to change the data and to leave say which path they may not change."""
+    """To join, to change the data and to leave say which path they may not change.
+
+    So does a join below an ephemeral value, where ZooKeeper allows nothing.
+    """
+    store.put("/e", b"", ephemeral=True).result(PATIENCE)
+    with pytest.raises(bk.UnsupportedError, match="/e"):
+        Group(store, "/e").join("me", timeout=PATIENCE)
     admin.create("/g", acl=READ_ONLY)
     with pytest.raises(bk.AuthenticationError, match="/g/me"):
         Group(store, "/g").join("me", timeout=PATIENCE)
@@ -53,6 +60,7 @@ def test_members_without_permission(store: bk.MetadataStore, admin: KazooClient)
         member.leave()
 
 
+@pytest.mark.server
 def test_participants_and_workers_without_permission(
     store: bk.MetadataStore, admin: KazooClient
 ) -> None:
@@ -74,6 +82,7 @@ def test_participants_and_workers_without_permission(
     assert job.held
 
 
+@pytest.mark.server
 def test_a_fenced_write_that_may_not_look_at_its_lock(
     store: bk.MetadataStore, admin: KazooClient
 ) -> None:
@@ -83,13 +92,6 @@ def test_a_fenced_write_that_may_not_look_at_its_lock(
     admin.set_acls(lock.check().path, UNREADABLE)
     assert isinstance(error(fenced(store, lock).put("/a", b"")), bk.AuthenticationError)
     assert lock.held
-
-
-def test_nothing_lives_below_an_ephemeral_value(store: bk.MetadataStore) -> None:
-    """ZooKeeper refuses it for good, and so do the calls."""
-    store.put("/e", b"", ephemeral=True).result(PATIENCE)
-    with pytest.raises(bk.UnsupportedError, match="/e"):
-        Group(store, "/e").join("me", timeout=PATIENCE)
 
 
 def test_a_member_with_values_below_it() -> None:

@@ -349,6 +349,7 @@ def test_an_earlier_session_of_a_hub_still_owns(fresh_url: Callable[[str], str])
         assert isinstance(ownership.claim("t", second), Claim)
 
 
+@pytest.mark.server
 def test_a_hub_without_permission(fresh_url: Callable[[str], str]) -> None:
     """A claim and a release end with the error of the store: no other hub was faster."""
     url = fresh_url("zookeeper")
