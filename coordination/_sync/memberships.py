@@ -318,10 +318,12 @@ class Membership:
         except TransactionRefusedError as refused:
             incarnation.sent = before
             check_conflict(refused)
+            # Or the answer to an earlier attempt was lost.
+            if self._taken_over(incarnation, timeout):
+                return True
             if refused.index:  # Only the second value is there: somebody has deleted the first.
                 incarnation.lost.set()
-            # Or the answer to an earlier attempt was lost.
-            return self._taken_over(incarnation, timeout)
+            return False
         except SessionLostError:
             incarnation.lost.set()
             raise
