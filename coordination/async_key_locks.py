@@ -60,7 +60,8 @@ class AsyncKeyLocks:
             # async:
             await admitted.wait()
             # sync:
-            # | with waiting_for(line, f"an update of {key if isinstance(key, str) else key[0]}"):
+            # | path = key if isinstance(key, str) else key[0]
+            # | with waiting_for(lambda: line.owner, f"an update of {path}"):
             # |     admitted.wait()
             # end
         except BaseException:

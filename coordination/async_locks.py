@@ -159,7 +159,7 @@ class AsyncHolder(AsyncHold):
         # sync:
         # | limited = not wait or deadline.left() is not None
         # | what = f"an acquisition of {self.path}"
-        # | with nullcontext() if limited else waiting_for(self, what, LockBusyError):
+        # | with nullcontext() if limited else waiting_for(self._thread, what, LockBusyError):
         # |     entered = self._enter(deadline, wait=wait)
         # end
         if not entered:
@@ -206,9 +206,8 @@ class AsyncHolder(AsyncHold):
     # | def _caller(self) -> threading.Thread:
     # |     return threading.current_thread()
     # |
-    # | @property
-    # | def owner(self) -> int:
-    # |     """The thread that has acquired the lock, or 0; see ``crossings``."""
+    # | def _thread(self) -> int:
+    # |     """Return the thread that has acquired the lock, or 0."""
     # |     owner = self._owner
     # |     # The system may have given the number of a thread that has ended to another one.
     # |     return owner.ident or 0 if owner is not None and owner.is_alive() else 0

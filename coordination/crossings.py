@@ -7,57 +7,56 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from ..ops.errors import InvalidSettingError, MetadataStoreError
 
 __all__ = ["waiting_for"]
 
 
-class Owned(Protocol):
-    """What one thread at a time has: ``owner``, or no thread if that is 0."""
-
-    @property
-    def owner(self) -> int: ...
-
-
-_lock = threading.Lock()  # guards the following
-_waits: dict[int, Owned] = {}  # what each waiting thread waits for, without limit
+_lock = threading.RLock()  # guards the following; a signal handler may wait, too
+# For each thread that waits without limit, what returns the thread for which it waits, or 0.
+_waits: dict[int, Callable[[], int]] = {}
 
 
 @contextmanager
 def waiting_for(
-    wanted: Owned, what: str, refusal: type[MetadataStoreError] = InvalidSettingError
+    owner: Callable[[], int], what: str, refusal: type[MetadataStoreError] = InvalidSettingError
 ) -> Iterator[None]:
     """Note that this thread waits in the block until another one gives up what it has.
+
+    Args:
+        owner: returns that other thread, or 0.
+        what: what waits, for the error.
+        refusal: the class of the error.
 
     Raises:
         MetadataStoreError: that thread waits for this one, through any number of others.
     """
     me = threading.get_ident()
     with _lock:
-        at: Owned | None = wanted
+        at: Callable[[], int] | None = owner
         for _ in range(len(_waits) + 1):
-            if at is not None and at.owner == me:
+            thread = 0 if at is None else at()
+            if thread == me:
                 raise refusal(
                     f"{what} would wait for itself: this thread is inside the function of an "
                     "update, or has a lock, that the other one waits for; do one after the other"
                 )
-            at = None if at is None else _waits.get(at.owner)
-        _waits[me] = wanted
+            at = _waits.get(thread)
+        _waits[me] = owner
     try:
         yield
     finally:
         with _lock:
-            del _waits[me]
+            _waits.pop(me, None)
 
 
 def _forget() -> None:
     # Other threads of the parent may have held the lock, or waited.
     global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _waits.clear()
 
 

@@ -48,7 +48,8 @@ class KeyLocks:
             admitted = Signal()
             line.waiting.append(admitted)
         try:
-            with waiting_for(line, f"an update of {key if isinstance(key, str) else key[0]}"):
+            path = key if isinstance(key, str) else key[0]
+            with waiting_for(lambda: line.owner, f"an update of {path}"):
                 admitted.wait()
         except BaseException:
             with self._lock:

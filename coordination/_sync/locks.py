@@ -143,7 +143,7 @@ class Holder(Hold):
             self._check_owner()
         limited = not wait or deadline.left() is not None
         what = f"an acquisition of {self.path}"
-        with nullcontext() if limited else waiting_for(self, what, LockBusyError):
+        with nullcontext() if limited else waiting_for(self._thread, what, LockBusyError):
             entered = self._enter(deadline, wait=wait)
         if not entered:
             return False
@@ -184,9 +184,8 @@ class Holder(Hold):
     def _caller(self) -> threading.Thread:
         return threading.current_thread()
 
-    @property
-    def owner(self) -> int:
-        """The thread that has acquired the lock, or 0; see ``crossings``."""
+    def _thread(self) -> int:
+        """Return the thread that has acquired the lock, or 0."""
         owner = self._owner
         # The system may have given the number of a thread that has ended to another one.
         return owner.ident or 0 if owner is not None and owner.is_alive() else 0
