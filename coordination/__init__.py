@@ -27,7 +27,10 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 - ``async_following``: a view that a watch keeps current, in the background
 - ``async_background``: background work, for tasks
 - ``background``: the same for threads, written by hand
+- ``async_kinds``: refuses objects of other kinds than a constructor needs
 - ``deadlines``: the remaining time of a call
+- ``async_conflicts``: the attempts of a call at a change, while other clients are faster
+- ``crossings``: waits of threads for each other, which would never end
 """
 
 from ._sync.barriers import DoubleBarrier

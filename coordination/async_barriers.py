@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
-from ..batching.checks import check_capability
 from ..ops.backoff import Backoff
 from ..ops.errors import (
     BadVersionError,
@@ -34,6 +33,8 @@ from ..ops.log import get_logger
 from ..ops.operations import ABSENT, Check, Put, check_value
 from ..ops.paths import check_path
 from .async_background import AsyncGate, async_spawn
+from .async_conflicts import AsyncConflicts
+from .async_kinds import async_check_store
 from .deadlines import Deadline
 
 __all__ = ["AsyncDoubleBarrier"]
@@ -70,12 +71,11 @@ class AsyncDoubleBarrier:
     """
 
     def __init__(self, store: AsyncMetadataStore, path: str, n: int, value: bytes = b"") -> None:
+        async_check_store(store, "a barrier", "ephemerals", "transactions", "watches")
         self._store = store
         self._path = check_path(path)
         if type(n) is not int or n < 1:
             raise InvalidSettingError(f"n must be an int of 1 or more, not {n!r:.80}")
-        for needed in ("ephemerals", "transactions", "watches"):
-            check_capability(needed, "a barrier", store.capabilities, repr(store))
         self._n = n
         self._value = check_value(value)
         self._gate = AsyncGate()  # guards the following fields
@@ -212,12 +212,13 @@ class AsyncDoubleBarrier:
 
     async def _stand(self) -> bool:
         """Enter the current round; return whether it is full."""
+        conflicts = AsyncConflicts(self._deadline, self._path)
         while True:
             # First the round, then the participants: those still there after their round is closed
             # were there when it was closed.
             found = await self._store.get(self._path, timeout=self._left())
             if found is None:
-                await self._put_round(0, ABSENT)
+                await self._put_round(0, ABSENT, conflicts)
                 continue
             if not _ROUND.fullmatch(found.value):
                 raise ValueDecodeError(
@@ -227,7 +228,7 @@ class AsyncDoubleBarrier:
                 )
             gathering, version = int(found.value), found.stat.version
             if self._own is None:
-                await self._stand_for(gathering, version)
+                await self._stand_for(gathering, version, conflicts)
                 continue
             there = await self._there()
             if self._own not in there:  # The session has ended, or there never was a value.
@@ -236,10 +237,10 @@ class AsyncDoubleBarrier:
                 return True
             elif len(there) < self._n:
                 return False
-            elif await self._put_round(gathering + 1, version):
+            elif await self._put_round(gathering + 1, version, conflicts):
                 return True
 
-    async def _stand_for(self, gathering: int, version: int) -> None:
+    async def _stand_for(self, gathering: int, version: int, conflicts: AsyncConflicts) -> None:
         """Create the value of this participant, unless the round closes in the meantime."""
         if self._leftover is not None:
             # One participant must not count twice. This delete also waits for the end of a
@@ -253,14 +254,16 @@ class AsyncDoubleBarrier:
                 [Check(self._path, version), Put(own, self._value, ABSENT, ephemeral=True)],
                 timeout=self._left(),
             )
-        except TransactionRefusedError:
+        except TransactionRefusedError as refused:
             self._own = None
+            await conflicts.pause(refused)
 
-    async def _put_round(self, number: int, version: int) -> bool:
+    async def _put_round(self, number: int, version: int, conflicts: AsyncConflicts) -> bool:
         """Set the current round; return whether this call was the first to do so."""
         try:
             await self._store.put(self._path, b"%d" % number, version, timeout=self._left())
-        except BadVersionError:
+        except BadVersionError as refused:
+            await conflicts.pause(refused)
             return False
         return True
 

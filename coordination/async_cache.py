@@ -29,7 +29,6 @@ from ..ops.errors import (
     MetadataStoreError,
     NotFoundError,
     StoreClosedError,
-    UnsupportedError,
 )
 from ..ops.operations import ABSENT, check_value
 from ..ops.paths import check_parent, parent
@@ -38,6 +37,7 @@ from . import entries as marks
 from .async_background import AsyncSignal
 from .async_cache_watch import AsyncCacheListener, AsyncCacheWatch
 from .async_key_locks import AsyncKeyLocks
+from .async_kinds import async_check_store
 from .entries import NOT_CACHED, CacheResult, Entries, Entry, Key, NotCached, decoded
 from .serdes import Serde, bytes_serde
 
@@ -52,6 +52,8 @@ _BACKOFF: Final = Backoff(first=0.002, longest=0.2, least=0.0)
 # Seconds between two checks whether a load is over. Ctrl-C may keep its signal from being set.
 _POLL: Final = 1.0
 
+# Held during updates, by all caches: an update inside another one may go through another cache.
+_key_locks: Final = AsyncKeyLocks()
 # The caches of this process, for forked children.
 _caches: Final[weakref.WeakSet[AsyncMetadataCache[Any]]] = weakref.WeakSet()
 
@@ -120,8 +122,9 @@ class AsyncMetadataCache(Generic[T]):
         max_bytes: int = 64 << 20,
         max_age: float | None = None,
     ) -> None:
-        if "watches" not in store.capabilities:
-            raise UnsupportedError("a cache needs a store with the capability 'watches'")
+        async_check_store(store, "a cache", "watches")
+        if not isinstance(serde, Serde):
+            raise InvalidSettingError(f"serde must be a Serde, not {serde!r:.80}")
         self._prefix = check_parent(prefix)
         self._below = prefix if prefix == "/" else prefix + "/"
         self._age = math.inf if max_age is None else check_seconds("max_age", max_age)
@@ -134,7 +137,6 @@ class AsyncMetadataCache(Generic[T]):
         self._caught_up: object = None  # the session in which reads no longer lag
         self._entries: Entries[T, AsyncSignal] = Entries(max_entries, max_bytes, AsyncSignal)
         self._find = self._entries.find
-        self._key_locks = AsyncKeyLocks()
         self._watch = AsyncCacheWatch(store, prefix, self._entries, self._learn)
         _caches.add(self)
 
@@ -252,12 +254,15 @@ class AsyncMetadataCache(Generic[T]):
 
         The function gets a private copy, which it may modify and return. If another client was
             faster, it is called again with the new value, so it must have no side effects. Updates
-            of one path through one cache run one after the other: a slow function delays only
+            of one path through one store run one after the other: a slow function delays only
             those. If the function raises, nothing is written. It must not update the same path.
+            If the updates of two threads would wait for each other, because the function of each
+            updates the path of the other, one of the inner updates is refused.
 
         Raises:
             NotFoundError: the path holds no value.
-            InvalidSettingError: the function has returned ``None``.
+            InvalidSettingError: the function has returned ``None``, or this update would wait for
+                itself.
             ValueDecodeError: the value cannot be decoded.
             BadVersionError: other clients were faster 40 times, over some seconds.
             MetadataStoreError: a request has failed; see its ``outcome``. After
@@ -424,7 +429,8 @@ class AsyncMetadataCache(Generic[T]):
 
     async def _update(self, path: str, update: Callable[[GetResult | None], T]) -> T:
         self._use(path)
-        await self._key_locks.lock(path)
+        key = (path, id(self._store))
+        await _key_locks.lock(key)
         try:
             failures = 0
             while True:
@@ -446,7 +452,7 @@ class AsyncMetadataCache(Generic[T]):
                 if failures > 1:  # The first time, the entry may just have been stale.
                     await asyncio.sleep(_BACKOFF.pause(failures))
         finally:
-            self._key_locks.unlock(path)
+            _key_locks.unlock(key)
 
     def _forget_children(self, path: str) -> None:
         """Drop the lists of children that the creation or deletion of a value changes."""
@@ -477,11 +483,11 @@ class AsyncMetadataCache(Generic[T]):
     def _forget(self) -> None:
         """End the cache in a forked process, without touching what threads may have held."""
         self._watch.forget()
-        self._key_locks.forget()
         self._entries.forget()
 
 
 def _forget_all() -> None:
+    _key_locks.forget()
     for cache in list(_caches):
         cache._forget()
 

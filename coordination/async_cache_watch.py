@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ..batching import AsyncMetadataStore, SessionListener
 from ..batching.feeds import MAX_EVENTS, WatchCallback
-from ..ops.errors import MetadataStoreError, StoreClosedError
+from ..ops.errors import MetadataStoreError, StoreClosedError, passes
 from ..ops.log import get_logger
 from ..ops.results import WatchEvent
 from ..ops.sessions import SessionEvent
@@ -154,6 +154,9 @@ class AsyncCacheWatch:
         def ended(error: MetadataStoreError) -> None:
             if isinstance(error, StoreClosedError):
                 self.close()
+            elif passes(error):  # It could not start. The next use tries again.
+                with self._lock:
+                    self._follower = None
             else:  # The cache continues without a watch, and so without entries.
                 log.warning("a cache has no watch", prefix=self._prefix, reason=str(error))
                 self._follow(follower, self.pause)

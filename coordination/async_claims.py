@@ -43,6 +43,7 @@ from ..ops.operations import Check
 from ..ops.results import Stat, WatchEvent
 from ..ops.sessions import SessionEvent
 from .async_background import AsyncGate, AsyncSignal, async_spawn
+from .async_conflicts import AsyncConflicts
 from .async_following import AsyncFollower
 from .contenders import Contender, Need, new_head, parse
 
@@ -322,26 +323,28 @@ class AsyncClaim:
         """
         await self._updating.enter()
         try:
-            while not await self._put(value):
+            conflicts = AsyncConflicts(self._store.operation_timeout, self._path)
+            while refused := await self._put(value):
+                await conflicts.pause(refused)
                 await self._read()
         finally:
             self._updating.leave()
 
-    async def _put(self, value: bytes) -> bool:
-        """Put a value; return ``False`` if its version is not the known one."""
+    async def _put(self, value: bytes) -> BadVersionError | None:
+        """Put a value; return the refusal if its version is not the known one."""
         path = self.check().path
         try:
             # Conditional: an unconditional put after a loss would leave a value without a session.
             stat = await self._store.put(path, value, expected_version=self.version)
-        except BadVersionError:
-            return False
+        except BadVersionError as refused:
+            return refused
         except MetadataStoreError as error:
             if error.outcome == "unknown":
                 with suppress(MetadataStoreError):
                     await self._read()
             raise
         self.version, self.value = stat.version, value
-        return True
+        return None
 
     async def _read(self) -> None:
         """Read its version, after an unanswered put or a put by another client."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import time
@@ -14,9 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..batching import AsyncMetadataStore
-from ..ops.backoff import Backoff
 from ..ops.errors import (
-    BadVersionError,
     InvalidSettingError,
     MetadataStoreError,
     StoreClosedError,
@@ -26,13 +23,14 @@ from ..ops.operations import ABSENT
 from ..ops.paths import check_path
 from ..ops.results import GetResult
 from .async_background import AsyncGate
+from .async_conflicts import AsyncConflicts
+from .async_kinds import async_check_store
 
 __all__ = ["AsyncCounter"]
 
 # The largest value at the path, so that other clients can read it as a signed 64-bit integer.
 _END: Final = 2**63 - 1
 _NUMBER: Final = re.compile(rb"[0-9]{1,19}")
-_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 
 
 class AsyncCounter:
@@ -62,6 +60,7 @@ class AsyncCounter:
     """
 
     def __init__(self, store: AsyncMetadataStore, path: str, block: int = 1000) -> None:
+        async_check_store(store, "a counter")
         self._store = store
         self._path = check_path(path)
         self._block = _check_count("block", block)
@@ -146,7 +145,7 @@ class AsyncCounter:
 
     async def _take(self, n: int) -> range:
         """Take ``n`` numbers from the store."""
-        attempts = 0
+        conflicts = AsyncConflicts(self._store.operation_timeout, self._path)
         while True:
             try:
                 found = await self._store.get(self._path)
@@ -155,19 +154,18 @@ class AsyncCounter:
                 if start + n > _END:
                     raise OverflowError(f"{self._path} has fewer than {n} numbers left")
                 expected = ABSENT if found is None else found.stat.version
-                await self._store.put(self._path, b"%d" % (start + n), expected)
-            except BadVersionError:
-                pass  # Another object was faster.
+                try:
+                    await self._store.put(self._path, b"%d" % (start + n), expected)
+                except MetadataStoreError as error:
+                    # If the outcome is unknown, the block may be taken. If so, the next read of the
+                    # path skips it.
+                    await conflicts.pause(error)
+                    continue
             except MetadataStoreError as error:
-                if error.outcome != "unknown":
-                    self._failure, self._failed_at = error, time.monotonic()
-                    raise
-                # The block may be taken. If so, the next read of the path skips it.
-            else:
-                self._end = start + n
-                return range(start, start + n)
-            await asyncio.sleep(_BACKOFF.pause(attempts))
-            attempts += 1
+                self._failure, self._failed_at = error, time.monotonic()
+                raise
+            self._end = start + n
+            return range(start, start + n)
 
     def _first_free(self, found: GetResult | None) -> int:
         if found is None:

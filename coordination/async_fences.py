@@ -18,6 +18,7 @@ ones wait until then. So the writes of a path keep their order.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from typing import Any, Final, Protocol
@@ -31,17 +32,25 @@ from ..ops.errors import (
     OperationTimeoutError,
     QueueFullError,
     TransactionRefusedError,
+    is_conflict,
 )
+from ..ops.log import get_logger
 from ..ops.operations import Check, Part, Transaction
 from .async_background import AsyncSignal, async_spawn
 
 # sync:
-# | import contextlib
-# | from concurrent.futures import CancelledError
+# | from concurrent.futures import CancelledError, InvalidStateError
 # end
 
 __all__ = ["AsyncFence", "AsyncWrite", "Holder"]
 
+log = get_logger("batchkeeper.coordination")
+
+# async:
+_ENDED: Final = asyncio.InvalidStateError
+# sync:
+# | _ENDED: Final = InvalidStateError
+# end
 # Seconds between two attempts to send a write while the queue is full.
 _MOMENT: Final = 0.005
 # Seconds for which a write without its own timeout is resent, if the lock is updated continuously.
@@ -110,13 +119,14 @@ class AsyncWrite(asyncio.Future[Any]):
         self.complete()
 
     def complete(self) -> None:
-        """End the future if the answer is known."""
+        """End the future if the answer is known. Several threads may do so."""
         if not self.answered or self.done():
             return
-        if isinstance(self.answer, MetadataStoreError):
-            self.set_exception(self.answer)
-        else:
-            self.set_result(self.answer)
+        with contextlib.suppress(_ENDED):  # Another thread was faster.
+            if isinstance(self.answer, MetadataStoreError):
+                self.set_exception(self.answer)
+            else:
+                self.set_result(self.answer)
 
     # async:
     def cancel(self, msg: Any | None = None) -> bool:
@@ -215,7 +225,9 @@ class AsyncFence:
             if not patient:
                 self.forget(write)
                 raise
-            self._hold(write)
+            with self._lock:
+                begins = self._hold(write)
+            self._begin(begins)
         except BaseException:
             self.forget(write)
             raise
@@ -232,9 +244,12 @@ class AsyncFence:
                 write.answer, write.answered, write.inner = answer, True, None
                 self._writes.pop(write, None)
                 return
+            # In the same step: after it, another thread with the same news would hold the write
+            # again, although it may have been sent by then.
             self._version = max(self._version, version)
             self._draining = True
-        self._hold(write)
+            begins = self._hold(write)
+        self._begin(begins)
 
     def forget(self, write: AsyncWrite, *, waiting: bool = False) -> bool:
         """Drop an unfinished write; return whether there was one.
@@ -248,8 +263,8 @@ class AsyncFence:
                 return False
             del self._writes[write]
             write.inner = None
-        if write.moved is not None:
-            write.moved.set()
+            if write.moved is not None:
+                write.moved.set()
         return True
 
     def _present(self) -> Check:
@@ -267,14 +282,41 @@ class AsyncFence:
         write.inner = inner
         inner.add_done_callback(write.ended)
 
-    def _hold(self, write: AsyncWrite) -> None:
-        """Queue a write, and all later ones, to be sent again."""
+    def _hold(self, write: AsyncWrite) -> bool:
+        """Queue a write, and all later ones, with the lock; return whether to call ``_begin``."""
+        write.moved = AsyncSignal()  # before the next line: see `_wait`
+        write.sent, write.inner = False, None
+        begins, self._holding = not self._holding, True
+        return begins
+
+    def _begin(self, begins: bool) -> None:
+        if begins:
+            try:
+                async_spawn(f"fenced writes by {self.path}", self._run)
+            except RuntimeError as error:  # No thread is left.
+                self._fail(error)
+
+    async def _run(self) -> None:
+        try:
+            await self._resend()
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """End the writes that wait to be sent again, because nothing sends them."""
+        log.error("fenced writes could not be sent again", path=self.path, exc_info=error)
         with self._lock:
-            write.moved = AsyncSignal()  # before the next line: see `_wait`
-            write.sent, write.inner = False, None
-            begin, self._holding = not self._holding, True
-        if begin:
-            async_spawn(f"fenced writes by {self.path}", self._resend)
+            self._holding = False
+            waiting = [(write, write.moved) for write in self._writes]
+            failed = [(write, moved) for write, moved in waiting if moved and not moved.is_set()]
+            for write, moved in failed:
+                del self._writes[write]
+                why = f"the write could not be sent again: {type(error).__name__}: {error}"
+                write.answer = MetadataStoreError(why, path=write.parts[0].path)
+                write.answered = True
+                moved.set()
+        for write, _ in failed:
+            write.complete()
 
     async def _resend(self) -> None:
         """Send the queued writes until there are none."""
@@ -313,6 +355,7 @@ class AsyncFence:
 
     async def _sent(self, write: AsyncWrite) -> bool:
         """Send a queued write; return whether that succeeded."""
+        moved = write.moved  # Once it is sent, another thread may queue it again, with a new one.
         while write in self._writes:
             try:
                 self._present()
@@ -324,8 +367,8 @@ class AsyncFence:
                 write.answer, write.answered = error, True
                 self.forget(write)
                 return False
-            if write.moved is not None:
-                write.moved.set()
+            if moved is not None:
+                moved.set()
             return True
         return True  # It was cancelled.
 
@@ -337,7 +380,7 @@ class AsyncFence:
             return results[1] if write.single else results[1:], None
         if isinstance(error, TransactionRefusedError) and error.error is not None:
             refused = error.error
-            if error.index == 0:
+            if error.index == 0 and is_conflict(error):
                 actual = refused.actual if isinstance(refused, BadVersionError) else None
                 expected = refused.expected if isinstance(refused, BadVersionError) else None
                 if actual is not None and expected is not None and actual > expected:
@@ -348,7 +391,7 @@ class AsyncFence:
                 )
                 lost.__cause__ = error
                 return lost, None
-            if write.single:
+            if write.single or error.index == 0:
                 return refused, None
             own = TransactionRefusedError(
                 f"nothing was applied, because operation {error.index - 1} does not hold: "

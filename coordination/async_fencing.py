@@ -11,12 +11,12 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import Any, Final, Self, TypeVar
 
 from ..batching import AsyncMetadataStore
-from ..batching.checks import check_capability
 from ..ops.errors import InvalidSettingError, MetadataStoreError, UnsupportedError
 from ..ops.operations import Delete, Operation, Part, Put, Transaction
 from ..ops.results import Outcome, Stat
 from .async_fences import AsyncFence, AsyncWrite, Holder
-from .async_work import AsyncJob
+from .async_kinds import async_check_store
+from .job_board import ClaimedJob
 
 __all__ = ["AsyncFencedOutcomes", "AsyncFencedStore", "async_fenced"]
 
@@ -156,6 +156,7 @@ class AsyncFencedStore:
         self._fence = AsyncFence(store, lock)
         self._plain = plain = store
         self.capabilities = plain.capabilities
+        self.operation_timeout = plain.operation_timeout
         self.get = plain.get
         self.exists = plain.exists
         self.get_children = plain.get_children
@@ -332,12 +333,14 @@ def async_fenced(store: AsyncMetadataStore, lock: Holder) -> AsyncFencedStore:
         lock: a lock, a semaphore or an election that is held.
 
     Raises:
-        InvalidSettingError: ``lock`` is a job of a work queue.
+        InvalidSettingError: ``lock`` is a job of a work queue, or no lock, or ``store`` no store.
         LockLostError: the lock is not held.
         UnsupportedError: the store lacks ``"transactions"``.
     """
-    if isinstance(lock, AsyncJob):
+    async_check_store(store, "a fenced write", "transactions")
+    if not callable(getattr(lock, "check", None)):
+        raise InvalidSettingError(f"lock must be a lock, a semaphore or an election: {lock!r:.80}")
+    if isinstance(lock, ClaimedJob):
         # The next worker's claim would look like an update of this one's: the path is the same.
         raise InvalidSettingError(f"a job is no lock: put its check() into transactions: {lock!r}")
-    check_capability("transactions", "a fenced write", store.capabilities, repr(store))
     return AsyncFencedStore(store, lock)

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Literal, TypeAlias
 
 from ..batching import AsyncMetadataStore
-from ..batching.checks import check_capability
 from ..ops.backoff import Backoff
-from ..ops.capabilities import Capability
 from ..ops.errors import (
     MetadataStoreError,
     SessionLostError,
@@ -26,6 +24,7 @@ from ..ops.paths import check_path
 from ..ops.results import GetResult, WatchEvent
 from .async_background import AsyncSignal, async_spawn
 from .async_following import AsyncFollower
+from .async_kinds import async_check_store
 from .async_listeners import AsyncListener, still_open
 from .async_memberships import AsyncMembership
 from .deadlines import Deadline
@@ -35,7 +34,6 @@ __all__ = ["AsyncGroup", "AsyncGroupListener", "GroupCallback", "GroupEvent"]
 
 log = get_logger("batchkeeper.coordination")
 
-_NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "transactions", "watches")
 # Seconds between two checks of the session. Closing a store causes no session event.
 _POLL: Final = 0.25
 _BACKOFF: Final = Backoff(first=_POLL, longest=2.0)
@@ -92,11 +90,10 @@ class AsyncGroup:
     """
 
     def __init__(self, store: AsyncMetadataStore, path: str, leaf: str = "") -> None:
+        async_check_store(store, "a group", "ephemerals", "transactions", "watches")
         self.path = check_path(path)
         if leaf:
             check_path(f"{path}/{check_name(leaf, leaf)}")
-        for needed in _NEEDED:
-            check_capability(needed, "a group", store.capabilities, repr(store))
         self._store = store
         self._leaf = leaf
         self._lock = threading.Lock()  # guards the following fields

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from typing import TypeAlias
 
 from .async_background import AsyncSignal
 
 # sync:
-# | from ..ops.errors import InvalidSettingError
+# | from .crossings import waiting_for
 # end
 
 __all__ = ["AsyncKeyLocks"]
+
+# What is locked, or that in a store with this id.
+Key: TypeAlias = str | tuple[str, int]
 
 
 class _Line:
@@ -32,16 +36,16 @@ class AsyncKeyLocks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the following field
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[Key, _Line] = {}
 
-    async def lock(self, key: str) -> None:
+    async def lock(self, key: Key) -> None:
         # async:
         """Lock a key, as soon as all earlier callers have unlocked it."""
         # sync:
         # | """Lock a key, as soon as all earlier callers have unlocked it.
         # |
         # | Raises:
-        # |     InvalidSettingError: this thread has it already, and would wait for itself.
+        # |     InvalidSettingError: its owner waits for this thread, or is this thread.
         # | """
         # end
         me = threading.get_ident()
@@ -50,15 +54,16 @@ class AsyncKeyLocks:
             if line is None:
                 self._lines[key] = _Line(me)
                 return
-            # sync:
-            # | if line.owner == me:
-            # |     why = f"the function that updates {key} updates {key}: it would wait for itself"
-            # |     raise InvalidSettingError(why)
-            # end
             admitted = AsyncSignal()
             line.waiting.append(admitted)
         try:
+            # async:
             await admitted.wait()
+            # sync:
+            # | path = key if isinstance(key, str) else key[0]
+            # | with waiting_for(lambda: line.owner, f"an update of {path}"):
+            # |     admitted.wait()
+            # end
         except BaseException:
             with self._lock:
                 late = admitted not in line.waiting
@@ -69,7 +74,7 @@ class AsyncKeyLocks:
             raise
         line.owner = me
 
-    def unlock(self, key: str) -> None:
+    def unlock(self, key: Key) -> None:
         """Unlock a key: the next caller gets it."""
         with self._lock:
             line = self._lines.get(key)

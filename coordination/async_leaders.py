@@ -13,6 +13,7 @@ from ..ops.backoff import Backoff
 from ..ops.errors import MetadataStoreError, passes
 from ..ops.results import WatchEvent
 from .async_background import AsyncGate, AsyncSignal
+from .async_kinds import async_check_store
 from .contenders import Contender, line_of, parse
 
 __all__ = ["AsyncLeaderWatch"]
@@ -33,6 +34,7 @@ class AsyncLeaderWatch(AsyncIterator[bytes | None]):
     """
 
     def __init__(self, store: AsyncMetadataStore, path: str) -> None:
+        async_check_store(store, "a watch of leaders", "watches")
         self._store = store
         self._path = path
         self._closing = AsyncSignal()

@@ -30,9 +30,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ..batching import AsyncMetadataStore
-from ..batching.checks import check_capability
 from ..ops.backoff import Backoff
-from ..ops.capabilities import Capability
 from ..ops.errors import (
     MetadataStoreError,
     SessionLostError,
@@ -41,12 +39,12 @@ from ..ops.errors import (
 from ..ops.paths import check_path
 from .async_background import AsyncGate, AsyncSignal
 from .async_claims import AsyncClaim, async_warden
+from .async_kinds import async_check_store
 from .contenders import Contender, Need, blocking, line_of, parse
 from .deadlines import Deadline
 
 __all__ = ["AsyncLobby", "async_lobby"]
 
-_NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "sequences", "watches")
 # No contender has a smaller number than 0.
 _NONE: Final = -1
 # Between two attempts to enter the line, or to read it.
@@ -360,9 +358,8 @@ def async_lobby(store: AsyncMetadataStore, path: str) -> AsyncLobby:
         InvalidPathError: the path is not valid.
         UnsupportedError: the store lacks a capability that the lobby needs.
     """
+    async_check_store(store, "a lock or an election", "ephemerals", "sequences", "watches")
     check_path(path)
-    for needed in _NEEDED:
-        check_capability(needed, "a line of contenders", store.capabilities, repr(store))
     with _lock:
         lobbies = _lobbies.setdefault(store, weakref.WeakValueDictionary())
         lobby = lobbies.get(path)

@@ -27,6 +27,9 @@ from .deadlines import Deadline
 
 # sync:
 # | import threading
+# | from contextlib import nullcontext
+# |
+# | from .crossings import waiting_for
 # end
 
 __all__ = ["AsyncLock", "AsyncSemaphore"]
@@ -68,7 +71,8 @@ class AsyncHolder(AsyncHold):
         Raises:
             LockBusyError: the lock was not free within ``timeout`` seconds. It has the holder's
                 value. It is also raised, at once, if this thread or task already holds the lock
-                through this object.
+                through this object, or if its holder waits without limit for an update of a cache
+                by this thread.
             MetadataStoreError: a request has failed permanently, or for the whole ``timeout``.
         """
         deadline = Deadline(timeout)
@@ -150,7 +154,15 @@ class AsyncHolder(AsyncHold):
         self._check_process()
         if wait:
             self._check_owner()
-        if not await self._enter(deadline, wait=wait):
+        # async:
+        entered = await self._enter(deadline, wait=wait)
+        # sync:
+        # | limited = not wait or deadline.left() is not None
+        # | what = f"an acquisition of {self.path}"
+        # | with nullcontext() if limited else waiting_for(self._thread, what, LockBusyError):
+        # |     entered = self._enter(deadline, wait=wait)
+        # end
+        if not entered:
             return False
         claim = None
         try:
@@ -193,6 +205,12 @@ class AsyncHolder(AsyncHold):
     # sync:
     # | def _caller(self) -> threading.Thread:
     # |     return threading.current_thread()
+    # |
+    # | def _thread(self) -> int:
+    # |     """Return the thread that has acquired the lock, or 0."""
+    # |     owner = self._owner
+    # |     # The system may have given the number of a thread that has ended to another one.
+    # |     return owner.ident or 0 if owner is not None and owner.is_alive() else 0
     # |
     # end
     def _check_owner(self) -> None:

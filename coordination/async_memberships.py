@@ -26,12 +26,14 @@ from ..ops.errors import (
     SessionLostError,
     StoreClosedError,
     TransactionRefusedError,
+    check_conflict,
     passes,
 )
 from ..ops.log import get_logger
 from ..ops.operations import ABSENT, Check, Delete, Part, Put, check_value
 from ..ops.results import GetResult, Stat
 from .async_background import AsyncGate, AsyncSignal, async_spawn
+from .async_conflicts import AsyncConflicts
 from .deadlines import Deadline
 from .members import Member, decode, encode, guard_path, member_path, new_id
 
@@ -270,9 +272,12 @@ class AsyncMembership:
             try:
                 if await self.attempt(_seconds(deadline)):
                     return
-                if deadline.passed or not await self._wait_for_end(deadline):
+                waited = None if deadline.passed else await self._wait_for_end(deadline)
+                if waited is None:
                     raise self._busy()
-                continue
+                if waited:
+                    attempts = 0
+                    continue
             except LockBusyError:
                 raise
             except MetadataStoreError as error:
@@ -282,17 +287,18 @@ class AsyncMembership:
             await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))
             attempts += 1
 
-    async def _wait_for_end(self, deadline: Deadline) -> bool:
-        """Wait until the name is free; return whether it is in time."""
+    async def _wait_for_end(self, deadline: Deadline) -> bool | None:
+        """Wait until the name is free; return whether that took an event, ``None`` if it is not."""
+        waited = False
         async with self._store.watch(self.path, timeout=_seconds(deadline)) as watch:
             found = await self._store.get(self.path, timeout=_seconds(deadline))
             while found is not None:
                 self._rival = decode(self.name, found.value, found.stat).member
-                event = await watch.next_event(timeout=deadline.left())
-                if event is None:
-                    return False
+                waited = await watch.next_event(timeout=deadline.left()) is not None
+                if not waited:
+                    return None
                 found = await self._store.get(self.path, timeout=_seconds(deadline))
-        return True
+        return waited
 
     def _busy(self) -> LockBusyError:
         data = None if self._rival is None else self._rival.data
@@ -308,12 +314,18 @@ class AsyncMembership:
         ]
         if not self._exact:
             parts.append(Put(self._guard(incarnation), b"", ABSENT, ephemeral=True))
-        incarnation.sent = True
+        before, incarnation.sent = incarnation.sent, True
         try:
             stats = await self._store.transaction(parts, timeout=timeout)
-        except TransactionRefusedError:
+        except TransactionRefusedError as refused:
+            incarnation.sent = before
+            check_conflict(refused)
             # Or the answer to an earlier attempt was lost.
-            return await self._taken_over(incarnation, timeout)
+            if await self._taken_over(incarnation, timeout):
+                return True
+            if refused.index:  # Only the second value is there: somebody has deleted the first.
+                incarnation.lost.set()
+            return False
         except SessionLostError:
             incarnation.lost.set()
             raise
@@ -362,12 +374,14 @@ class AsyncMembership:
     async def _replace(self, incarnation: AsyncIncarnation) -> None:
         """Update the value with the data. If the value is gone, the incarnation ends."""
         there = self._exact or await self._find(incarnation, newest=True)
+        conflicts = AsyncConflicts(self._store.operation_timeout, self.path)
         while there:
             value = encode(incarnation.id, incarnation.number, self._data)
             try:
                 stats = await self._store.transaction(self._write(incarnation, value))
             except TransactionRefusedError as refused:
                 # Another client, or an unanswered update, may have changed it.
+                await conflicts.pause(refused)
                 there = refused.index == 0 and await self._find(incarnation)
             else:
                 incarnation.stat = stats[0]
@@ -432,10 +446,12 @@ class AsyncMembership:
                         return False  # Its creation had no answer, and may still take effect.
                     await self._clear(incarnation)
                     return True
+            conflicts = AsyncConflicts(self._store.operation_timeout, self.path)
             while True:
                 try:
                     await self._store.transaction(self._write(incarnation, None))
                 except TransactionRefusedError as refused:
+                    await conflicts.pause(refused)
                     found = await self._store.get(self.path)
                     if refused.index == 0 and self._is_of(incarnation, found):
                         continue  # It was updated meanwhile.

@@ -20,18 +20,21 @@ class Deadline:
     Args:
         timeout: seconds from now, 0 for a call that must not wait, or ``None`` for no limit.
 
+    Attributes:
+        waits: whether the call may wait.
+
     Raises:
         InvalidSettingError: ``timeout`` is not a number of seconds.
     """
 
-    __slots__ = ("_at", "_waits")
+    __slots__ = ("_at", "waits")
 
     def __init__(self, timeout: float | None) -> None:
-        self._waits = timeout is False or timeout != 0
+        self.waits = timeout is False or timeout != 0
         if timeout is None:
             self._at = math.inf
         else:
-            seconds = check_seconds("timeout", timeout) if self._waits else 0.0
+            seconds = check_seconds("timeout", timeout) if self.waits else 0.0
             self._at = time.monotonic() + seconds
 
     def left(self) -> float | None:
@@ -44,7 +47,7 @@ class Deadline:
         Without a limit, or if the call must not wait, return ``None``, for the store's own timeout.
         """
         left = self.left()
-        return None if left is None or not self._waits else max(left, _REQUEST)
+        return None if left is None or not self.waits else max(left, _REQUEST)
 
     def within(self, seconds: float) -> float:
         """Return ``seconds``, or the remaining seconds if they are fewer."""

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["JobBoard", "is_job"]
+__all__ = ["ClaimedJob", "JobBoard", "is_job"]
 
 _JOB: Final = re.compile(r"[0-9]{3}-[0-9]{10,}")
 # The number of jobs among which an attempt chooses.
@@ -28,6 +28,10 @@ _MOST_SPREAD: Final = 64
 def is_job(name: str) -> bool:
     """Return whether a name is the name of a job."""
     return _JOB.fullmatch(name) is not None
+
+
+class ClaimedJob:
+    """A job that a worker has claimed, on either face."""
 
 
 class JobBoard:

@@ -72,7 +72,9 @@ __all__ = [
     "UnsupportedError",
     "ValueDecodeError",
     "ValueTooLargeError",
+    "check_conflict",
     "error_class",
+    "is_conflict",
     "passes",
 ]
 
@@ -300,6 +302,30 @@ def passes(error: MetadataStoreError | type[MetadataStoreError]) -> bool:
     after a look at the path.
     """
     return error.retriable or error.outcome == "unknown"
+
+
+def is_conflict(error: MetadataStoreError) -> bool:
+    """Say whether a write or a transaction was refused because another client was faster.
+
+    Then it can be tried again, after another look at its paths. All other refusals, such as for
+    lack of permission, stay: they are errors of the call.
+    """
+    cause = error.error if isinstance(error, TransactionRefusedError) else error
+    return isinstance(cause, BadVersionError | NotFoundError)
+
+
+def check_conflict(error: MetadataStoreError) -> None:
+    """Return if a refusal is a conflict, see ``is_conflict``.
+
+    Raises:
+        MetadataStoreError: it is not. The error is the one that the refused operation would have
+            ended with alone.
+    """
+    if is_conflict(error):
+        return
+    if isinstance(error, TransactionRefusedError) and error.error is not None:
+        raise error.error from error
+    raise error
 
 
 def error_class(name: str) -> type[MetadataStoreError] | None:

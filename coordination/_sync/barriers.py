@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from ...batching import MetadataStore
-from ...batching.checks import check_capability
 from ...ops.backoff import Backoff
 from ...ops.errors import (
     BadVersionError,
@@ -33,6 +32,8 @@ from ...ops.operations import ABSENT, Check, Put, check_value
 from ...ops.paths import check_path
 from ..background import Gate, spawn
 from ..deadlines import Deadline
+from .conflicts import Conflicts
+from .kinds import check_store
 
 __all__ = ["DoubleBarrier"]
 
@@ -68,12 +69,11 @@ class DoubleBarrier:
     """
 
     def __init__(self, store: MetadataStore, path: str, n: int, value: bytes = b"") -> None:
+        check_store(store, "a barrier", "ephemerals", "transactions", "watches")
         self._store = store
         self._path = check_path(path)
         if type(n) is not int or n < 1:
             raise InvalidSettingError(f"n must be an int of 1 or more, not {n!r:.80}")
-        for needed in ("ephemerals", "transactions", "watches"):
-            check_capability(needed, "a barrier", store.capabilities, repr(store))
         self._n = n
         self._value = check_value(value)
         self._gate = Gate()  # guards the following fields
@@ -210,12 +210,13 @@ class DoubleBarrier:
 
     def _stand(self) -> bool:
         """Enter the current round; return whether it is full."""
+        conflicts = Conflicts(self._deadline, self._path)
         while True:
             # First the round, then the participants: those still there after their round is closed
             # were there when it was closed.
             found = self._store.get(self._path, timeout=self._left()).result()
             if found is None:
-                self._put_round(0, ABSENT)
+                self._put_round(0, ABSENT, conflicts)
                 continue
             if not _ROUND.fullmatch(found.value):
                 raise ValueDecodeError(
@@ -225,7 +226,7 @@ class DoubleBarrier:
                 )
             gathering, version = int(found.value), found.stat.version
             if self._own is None:
-                self._stand_for(gathering, version)
+                self._stand_for(gathering, version, conflicts)
                 continue
             there = self._there()
             if self._own not in there:  # The session has ended, or there never was a value.
@@ -234,10 +235,10 @@ class DoubleBarrier:
                 return True
             elif len(there) < self._n:
                 return False
-            elif self._put_round(gathering + 1, version):
+            elif self._put_round(gathering + 1, version, conflicts):
                 return True
 
-    def _stand_for(self, gathering: int, version: int) -> None:
+    def _stand_for(self, gathering: int, version: int, conflicts: Conflicts) -> None:
         """Create the value of this participant, unless the round closes in the meantime."""
         if self._leftover is not None:
             # One participant must not count twice. This delete also waits for the end of a
@@ -251,14 +252,16 @@ class DoubleBarrier:
                 [Check(self._path, version), Put(own, self._value, ABSENT, ephemeral=True)],
                 timeout=self._left(),
             ).result()
-        except TransactionRefusedError:
+        except TransactionRefusedError as refused:
             self._own = None
+            conflicts.pause(refused)
 
-    def _put_round(self, number: int, version: int) -> bool:
+    def _put_round(self, number: int, version: int, conflicts: Conflicts) -> bool:
         """Set the current round; return whether this call was the first to do so."""
         try:
             self._store.put(self._path, b"%d" % number, version, timeout=self._left()).result()
-        except BadVersionError:
+        except BadVersionError as refused:
+            conflicts.pause(refused)
             return False
         return True
 

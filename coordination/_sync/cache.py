@@ -26,7 +26,6 @@ from ...ops.errors import (
     MetadataStoreError,
     NotFoundError,
     StoreClosedError,
-    UnsupportedError,
 )
 from ...ops.operations import ABSENT, check_value
 from ...ops.paths import check_parent, parent
@@ -37,6 +36,7 @@ from ..entries import NOT_CACHED, CacheResult, Entries, Entry, Key, NotCached, d
 from ..serdes import Serde, bytes_serde
 from .cache_watch import CacheListener, CacheWatch
 from .key_locks import KeyLocks
+from .kinds import check_store
 
 __all__ = ["MetadataCache"]
 
@@ -49,6 +49,8 @@ _BACKOFF: Final = Backoff(first=0.002, longest=0.2, least=0.0)
 # Seconds between two checks whether a load is over. Ctrl-C may keep its signal from being set.
 _POLL: Final = 1.0
 
+# Held during updates, by all caches: an update inside another one may go through another cache.
+_key_locks: Final = KeyLocks()
 # The caches of this process, for forked children.
 _caches: Final[weakref.WeakSet[MetadataCache[Any]]] = weakref.WeakSet()
 
@@ -117,8 +119,9 @@ class MetadataCache(Generic[T]):
         max_bytes: int = 64 << 20,
         max_age: float | None = None,
     ) -> None:
-        if "watches" not in store.capabilities:
-            raise UnsupportedError("a cache needs a store with the capability 'watches'")
+        check_store(store, "a cache", "watches")
+        if not isinstance(serde, Serde):
+            raise InvalidSettingError(f"serde must be a Serde, not {serde!r:.80}")
         self._prefix = check_parent(prefix)
         self._below = prefix if prefix == "/" else prefix + "/"
         self._age = math.inf if max_age is None else check_seconds("max_age", max_age)
@@ -131,7 +134,6 @@ class MetadataCache(Generic[T]):
         self._caught_up: object = None  # the session in which reads no longer lag
         self._entries: Entries[T, Signal] = Entries(max_entries, max_bytes, Signal)
         self._find = self._entries.find
-        self._key_locks = KeyLocks()
         self._watch = CacheWatch(store, prefix, self._entries, self._learn)
         _caches.add(self)
 
@@ -249,12 +251,15 @@ class MetadataCache(Generic[T]):
 
         The function gets a private copy, which it may modify and return. If another client was
             faster, it is called again with the new value, so it must have no side effects. Updates
-            of one path through one cache run one after the other: a slow function delays only
+            of one path through one store run one after the other: a slow function delays only
             those. If the function raises, nothing is written. It must not update the same path.
+            If the updates of two threads would wait for each other, because the function of each
+            updates the path of the other, one of the inner updates is refused.
 
         Raises:
             NotFoundError: the path holds no value.
-            InvalidSettingError: the function has returned ``None``.
+            InvalidSettingError: the function has returned ``None``, or this update would wait for
+                itself.
             ValueDecodeError: the value cannot be decoded.
             BadVersionError: other clients were faster 40 times, over some seconds.
             MetadataStoreError: a request has failed; see its ``outcome``. After
@@ -419,7 +424,8 @@ class MetadataCache(Generic[T]):
 
     def _update(self, path: str, update: Callable[[GetResult | None], T]) -> T:
         self._use(path)
-        self._key_locks.lock(path)
+        key = (path, id(self._store))
+        _key_locks.lock(key)
         try:
             failures = 0
             while True:
@@ -441,7 +447,7 @@ class MetadataCache(Generic[T]):
                 if failures > 1:  # The first time, the entry may just have been stale.
                     time.sleep(_BACKOFF.pause(failures))
         finally:
-            self._key_locks.unlock(path)
+            _key_locks.unlock(key)
 
     def _forget_children(self, path: str) -> None:
         """Drop the lists of children that the creation or deletion of a value changes."""
@@ -472,11 +478,11 @@ class MetadataCache(Generic[T]):
     def _forget(self) -> None:
         """End the cache in a forked process, without touching what threads may have held."""
         self._watch.forget()
-        self._key_locks.forget()
         self._entries.forget()
 
 
 def _forget_all() -> None:
+    _key_locks.forget()
     for cache in list(_caches):
         cache._forget()
 

@@ -41,6 +41,7 @@ from ...ops.results import Stat, WatchEvent
 from ...ops.sessions import SessionEvent
 from ..background import Gate, Signal, spawn
 from ..contenders import Contender, Need, new_head, parse
+from .conflicts import Conflicts
 from .following import Follower
 
 __all__ = ["Claim", "Warden", "warden"]
@@ -319,26 +320,28 @@ class Claim:
         """
         self._updating.enter()
         try:
-            while not self._put(value):
+            conflicts = Conflicts(self._store.operation_timeout, self._path)
+            while refused := self._put(value):
+                conflicts.pause(refused)
                 self._read()
         finally:
             self._updating.leave()
 
-    def _put(self, value: bytes) -> bool:
-        """Put a value; return ``False`` if its version is not the known one."""
+    def _put(self, value: bytes) -> BadVersionError | None:
+        """Put a value; return the refusal if its version is not the known one."""
         path = self.check().path
         try:
             # Conditional: an unconditional put after a loss would leave a value without a session.
             stat = self._store.put(path, value, expected_version=self.version).result()
-        except BadVersionError:
-            return False
+        except BadVersionError as refused:
+            return refused
         except MetadataStoreError as error:
             if error.outcome == "unknown":
                 with suppress(MetadataStoreError):
                     self._read()
             raise
         self.version, self.value = stat.version, value
-        return True
+        return None
 
     def _read(self) -> None:
         """Read its version, after an unanswered put or a put by another client."""

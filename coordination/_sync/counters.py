@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...batching import MetadataStore
-from ...ops.backoff import Backoff
 from ...ops.errors import (
-    BadVersionError,
     InvalidSettingError,
     MetadataStoreError,
     StoreClosedError,
@@ -23,13 +21,14 @@ from ...ops.operations import ABSENT
 from ...ops.paths import check_path
 from ...ops.results import GetResult
 from ..background import Gate
+from .conflicts import Conflicts
+from .kinds import check_store
 
 __all__ = ["Counter"]
 
 # The largest value at the path, so that other clients can read it as a signed 64-bit integer.
 _END: Final = 2**63 - 1
 _NUMBER: Final = re.compile(rb"[0-9]{1,19}")
-_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 
 
 class Counter:
@@ -59,6 +58,7 @@ class Counter:
     """
 
     def __init__(self, store: MetadataStore, path: str, block: int = 1000) -> None:
+        check_store(store, "a counter")
         self._store = store
         self._path = check_path(path)
         self._block = _check_count("block", block)
@@ -143,7 +143,7 @@ class Counter:
 
     def _take(self, n: int) -> range:
         """Take ``n`` numbers from the store."""
-        attempts = 0
+        conflicts = Conflicts(self._store.operation_timeout, self._path)
         while True:
             try:
                 found = self._store.get(self._path).result()
@@ -152,19 +152,18 @@ class Counter:
                 if start + n > _END:
                     raise OverflowError(f"{self._path} has fewer than {n} numbers left")
                 expected = ABSENT if found is None else found.stat.version
-                self._store.put(self._path, b"%d" % (start + n), expected).result()
-            except BadVersionError:
-                pass  # Another object was faster.
+                try:
+                    self._store.put(self._path, b"%d" % (start + n), expected).result()
+                except MetadataStoreError as error:
+                    # If the outcome is unknown, the block may be taken. If so, the next read of the
+                    # path skips it.
+                    conflicts.pause(error)
+                    continue
             except MetadataStoreError as error:
-                if error.outcome != "unknown":
-                    self._failure, self._failed_at = error, time.monotonic()
-                    raise
-                # The block may be taken. If so, the next read of the path skips it.
-            else:
-                self._end = start + n
-                return range(start, start + n)
-            time.sleep(_BACKOFF.pause(attempts))
-            attempts += 1
+                self._failure, self._failed_at = error, time.monotonic()
+                raise
+            self._end = start + n
+            return range(start, start + n)
 
     def _first_free(self, found: GetResult | None) -> int:
         if found is None:

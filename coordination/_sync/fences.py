@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any, Final, Protocol
 
 from ...batching import MetadataStore
@@ -30,12 +30,17 @@ from ...ops.errors import (
     OperationTimeoutError,
     QueueFullError,
     TransactionRefusedError,
+    is_conflict,
 )
+from ...ops.log import get_logger
 from ...ops.operations import Check, Part, Transaction
 from ..background import Signal, spawn
 
 __all__ = ["Fence", "Write", "Holder"]
 
+log = get_logger("batchkeeper.coordination")
+
+_ENDED: Final = InvalidStateError
 # Seconds between two attempts to send a write while the queue is full.
 _MOMENT: Final = 0.005
 # Seconds for which a write without its own timeout is resent, if the lock is updated continuously.
@@ -104,13 +109,14 @@ class Write(Future[Any]):
         self.complete()
 
     def complete(self) -> None:
-        """End the future if the answer is known."""
+        """End the future if the answer is known. Several threads may do so."""
         if not self.answered or self.done():
             return
-        if isinstance(self.answer, MetadataStoreError):
-            self.set_exception(self.answer)
-        else:
-            self.set_result(self.answer)
+        with contextlib.suppress(_ENDED):  # Another thread was faster.
+            if isinstance(self.answer, MetadataStoreError):
+                self.set_exception(self.answer)
+            else:
+                self.set_result(self.answer)
 
     def cancel(self) -> bool:
         """Cancel the write if it has not been sent; say whether it is cancelled."""
@@ -196,7 +202,9 @@ class Fence:
             if not patient:
                 self.forget(write)
                 raise
-            self._hold(write)
+            with self._lock:
+                begins = self._hold(write)
+            self._begin(begins)
         except BaseException:
             self.forget(write)
             raise
@@ -213,9 +221,12 @@ class Fence:
                 write.answer, write.answered, write.inner = answer, True, None
                 self._writes.pop(write, None)
                 return
+            # In the same step: after it, another thread with the same news would hold the write
+            # again, although it may have been sent by then.
             self._version = max(self._version, version)
             self._draining = True
-        self._hold(write)
+            begins = self._hold(write)
+        self._begin(begins)
 
     def forget(self, write: Write, *, waiting: bool = False) -> bool:
         """Drop an unfinished write; return whether there was one.
@@ -229,8 +240,8 @@ class Fence:
                 return False
             del self._writes[write]
             write.inner = None
-        if write.moved is not None:
-            write.moved.set()
+            if write.moved is not None:
+                write.moved.set()
         return True
 
     def _present(self) -> Check:
@@ -248,14 +259,41 @@ class Fence:
         write.inner = inner
         inner.add_done_callback(write.ended)
 
-    def _hold(self, write: Write) -> None:
-        """Queue a write, and all later ones, to be sent again."""
+    def _hold(self, write: Write) -> bool:
+        """Queue a write, and all later ones, with the lock; return whether to call ``_begin``."""
+        write.moved = Signal()  # before the next line: see `_wait`
+        write.sent, write.inner = False, None
+        begins, self._holding = not self._holding, True
+        return begins
+
+    def _begin(self, begins: bool) -> None:
+        if begins:
+            try:
+                spawn(f"fenced writes by {self.path}", self._run)
+            except RuntimeError as error:  # No thread is left.
+                self._fail(error)
+
+    def _run(self) -> None:
+        try:
+            self._resend()
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """End the writes that wait to be sent again, because nothing sends them."""
+        log.error("fenced writes could not be sent again", path=self.path, exc_info=error)
         with self._lock:
-            write.moved = Signal()  # before the next line: see `_wait`
-            write.sent, write.inner = False, None
-            begin, self._holding = not self._holding, True
-        if begin:
-            spawn(f"fenced writes by {self.path}", self._resend)
+            self._holding = False
+            waiting = [(write, write.moved) for write in self._writes]
+            failed = [(write, moved) for write, moved in waiting if moved and not moved.is_set()]
+            for write, moved in failed:
+                del self._writes[write]
+                why = f"the write could not be sent again: {type(error).__name__}: {error}"
+                write.answer = MetadataStoreError(why, path=write.parts[0].path)
+                write.answered = True
+                moved.set()
+        for write, _ in failed:
+            write.complete()
 
     def _resend(self) -> None:
         """Send the queued writes until there are none."""
@@ -290,6 +328,7 @@ class Fence:
 
     def _sent(self, write: Write) -> bool:
         """Send a queued write; return whether that succeeded."""
+        moved = write.moved  # Once it is sent, another thread may queue it again, with a new one.
         while write in self._writes:
             try:
                 self._present()
@@ -301,8 +340,8 @@ class Fence:
                 write.answer, write.answered = error, True
                 self.forget(write)
                 return False
-            if write.moved is not None:
-                write.moved.set()
+            if moved is not None:
+                moved.set()
             return True
         return True  # It was cancelled.
 
@@ -314,7 +353,7 @@ class Fence:
             return results[1] if write.single else results[1:], None
         if isinstance(error, TransactionRefusedError) and error.error is not None:
             refused = error.error
-            if error.index == 0:
+            if error.index == 0 and is_conflict(error):
                 actual = refused.actual if isinstance(refused, BadVersionError) else None
                 expected = refused.expected if isinstance(refused, BadVersionError) else None
                 if actual is not None and expected is not None and actual > expected:
@@ -325,7 +364,7 @@ class Fence:
                 )
                 lost.__cause__ = error
                 return lost, None
-            if write.single:
+            if write.single or error.index == 0:
                 return refused, None
             own = TransactionRefusedError(
                 f"nothing was applied, because operation {error.index - 1} does not hold: "

@@ -9,12 +9,12 @@ from concurrent.futures import Future
 from typing import Any, Final, Self, TypeVar
 
 from ...batching import MetadataStore
-from ...batching.checks import check_capability
 from ...ops.errors import InvalidSettingError, MetadataStoreError, UnsupportedError
 from ...ops.operations import Delete, Operation, Part, Put, Transaction
 from ...ops.results import Outcome, Stat
+from ..job_board import ClaimedJob
 from .fences import Fence, Holder, Write
-from .work import Job
+from .kinds import check_store
 
 __all__ = ["FencedOutcomes", "FencedStore", "fenced"]
 
@@ -120,6 +120,7 @@ class FencedStore:
         self._fence = Fence(store, lock)
         self._plain = plain = store
         self.capabilities = plain.capabilities
+        self.operation_timeout = plain.operation_timeout
         self.get = plain.get
         self.exists = plain.exists
         self.get_children = plain.get_children
@@ -248,12 +249,14 @@ def fenced(store: MetadataStore, lock: Holder) -> FencedStore:
         lock: a lock, a semaphore or an election that is held.
 
     Raises:
-        InvalidSettingError: ``lock`` is a job of a work queue.
+        InvalidSettingError: ``lock`` is a job of a work queue, or no lock, or ``store`` no store.
         LockLostError: the lock is not held.
         UnsupportedError: the store lacks ``"transactions"``.
     """
-    if isinstance(lock, Job):
+    check_store(store, "a fenced write", "transactions")
+    if not callable(getattr(lock, "check", None)):
+        raise InvalidSettingError(f"lock must be a lock, a semaphore or an election: {lock!r:.80}")
+    if isinstance(lock, ClaimedJob):
         # The next worker's claim would look like an update of this one's: the path is the same.
         raise InvalidSettingError(f"a job is no lock: put its check() into transactions: {lock!r}")
-    check_capability("transactions", "a fenced write", store.capabilities, repr(store))
     return FencedStore(store, lock)

@@ -8,7 +8,7 @@ from typing import Final
 
 from ...batching import MetadataStore, Watch
 from ...ops.backoff import Backoff
-from ...ops.errors import MetadataStoreError, passes
+from ...ops.errors import MetadataStoreError, StoreUnavailableError, passes
 from ...ops.log import get_logger
 from ...ops.results import WatchEvent
 from ..background import Signal, spawn
@@ -35,8 +35,8 @@ class Follower:
         prefix: the path to watch, with the paths below it.
         read: reads the state of the view. A temporary error leads to another call.
         event: receives each change.
-        ended: receives the error that has ended it: ``StoreClosedError``, or a permanent error. It
-            is not called after ``close``, or if ``idle`` has ended it.
+        ended: receives the error that has ended it: ``StoreClosedError``, a permanent error, or
+            that of ``start``. It is not called after ``close``, or if ``idle`` has ended it.
         broken: called after each temporary failure: no changes arrive until the next ``read``.
         idle: called after each ``linger`` seconds without an event; returns whether the view is no
             longer needed.
@@ -71,8 +71,20 @@ class Follower:
         self.ready = Signal()
 
     def start(self, after: float = 0.0) -> None:
-        """Start after some seconds, without waiting. ``ready`` is set when the view is complete."""
-        spawn(f"follower of {self._prefix}", self._run, after)
+        """Start after some seconds, without waiting. ``ready`` is set when the view is complete.
+
+        Raises:
+            StoreUnavailableError: no thread is left. ``ended`` has received the error.
+        """
+        try:
+            spawn(f"follower of {self._prefix}", self._run, after)
+        except BaseException as error:
+            failure = StoreUnavailableError(f"no watch could begin: {error!r}", path=self._prefix)
+            self._ended(failure)
+            self.ready.set()  # Other calls wait for it.
+            if isinstance(error, RuntimeError):
+                raise failure from error
+            raise
 
     def close(self) -> None:
         """End the follower, from any thread. A running call of ``read`` or ``event`` finishes."""

@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Literal, TypeAlias
 
 from ...batching import MetadataStore
-from ...batching.checks import check_capability
 from ...ops.backoff import Backoff
-from ...ops.capabilities import Capability
 from ...ops.errors import (
     MetadataStoreError,
     SessionLostError,
@@ -26,6 +24,7 @@ from ..background import Signal, spawn
 from ..deadlines import Deadline
 from ..members import Card, Member, check_name, decode, member_name, member_path
 from .following import Follower
+from .kinds import check_store
 from .listeners import Listener, still_open
 from .memberships import Membership
 
@@ -33,7 +32,6 @@ __all__ = ["Group", "GroupListener", "GroupCallback", "GroupEvent"]
 
 log = get_logger("batchkeeper.coordination")
 
-_NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "transactions", "watches")
 # Seconds between two checks of the session. Closing a store causes no session event.
 _POLL: Final = 0.25
 _BACKOFF: Final = Backoff(first=_POLL, longest=2.0)
@@ -90,11 +88,10 @@ class Group:
     """
 
     def __init__(self, store: MetadataStore, path: str, leaf: str = "") -> None:
+        check_store(store, "a group", "ephemerals", "transactions", "watches")
         self.path = check_path(path)
         if leaf:
             check_path(f"{path}/{check_name(leaf, leaf)}")
-        for needed in _NEEDED:
-            check_capability(needed, "a group", store.capabilities, repr(store))
         self._store = store
         self._leaf = leaf
         self._lock = threading.Lock()  # guards the following fields

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from typing import TypeAlias
 
-from ...ops.errors import InvalidSettingError
 from ..background import Signal
+from ..crossings import waiting_for
 
 __all__ = ["KeyLocks"]
+
+# What is locked, or that in a store with this id.
+Key: TypeAlias = str | tuple[str, int]
 
 
 class _Line:
@@ -27,13 +31,13 @@ class KeyLocks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the following field
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[Key, _Line] = {}
 
-    def lock(self, key: str) -> None:
+    def lock(self, key: Key) -> None:
         """Lock a key, as soon as all earlier callers have unlocked it.
 
         Raises:
-            InvalidSettingError: this thread has it already, and would wait for itself.
+            InvalidSettingError: its owner waits for this thread, or is this thread.
         """
         me = threading.get_ident()
         with self._lock:
@@ -41,13 +45,12 @@ class KeyLocks:
             if line is None:
                 self._lines[key] = _Line(me)
                 return
-            if line.owner == me:
-                why = f"the function that updates {key} updates {key}: it would wait for itself"
-                raise InvalidSettingError(why)
             admitted = Signal()
             line.waiting.append(admitted)
         try:
-            admitted.wait()
+            path = key if isinstance(key, str) else key[0]
+            with waiting_for(lambda: line.owner, f"an update of {path}"):
+                admitted.wait()
         except BaseException:
             with self._lock:
                 late = admitted not in line.waiting
@@ -58,7 +61,7 @@ class KeyLocks:
             raise
         line.owner = me
 
-    def unlock(self, key: str) -> None:
+    def unlock(self, key: Key) -> None:
         """Unlock a key: the next caller gets it."""
         with self._lock:
             line = self._lines.get(key)

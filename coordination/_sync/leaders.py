@@ -12,6 +12,7 @@ from ...ops.errors import MetadataStoreError, passes
 from ...ops.results import WatchEvent
 from ..background import Gate, Signal
 from ..contenders import Contender, line_of, parse
+from .kinds import check_store
 
 __all__ = ["LeaderWatch"]
 
@@ -31,6 +32,7 @@ class LeaderWatch(Iterator[bytes | None]):
     """
 
     def __init__(self, store: MetadataStore, path: str) -> None:
+        check_store(store, "a watch of leaders", "watches")
         self._store = store
         self._path = path
         self._closing = Signal()

@@ -28,9 +28,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ...batching import MetadataStore
-from ...batching.checks import check_capability
 from ...ops.backoff import Backoff
-from ...ops.capabilities import Capability
 from ...ops.errors import (
     MetadataStoreError,
     SessionLostError,
@@ -41,10 +39,10 @@ from ..background import Gate, Signal
 from ..contenders import Contender, Need, blocking, line_of, parse
 from ..deadlines import Deadline
 from .claims import Claim, warden
+from .kinds import check_store
 
 __all__ = ["Lobby", "lobby"]
 
-_NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "sequences", "watches")
 # No contender has a smaller number than 0.
 _NONE: Final = -1
 # Between two attempts to enter the line, or to read it.
@@ -356,9 +354,8 @@ def lobby(store: MetadataStore, path: str) -> Lobby:
         InvalidPathError: the path is not valid.
         UnsupportedError: the store lacks a capability that the lobby needs.
     """
+    check_store(store, "a lock or an election", "ephemerals", "sequences", "watches")
     check_path(path)
-    for needed in _NEEDED:
-        check_capability(needed, "a line of contenders", store.capabilities, repr(store))
     with _lock:
         lobbies = _lobbies.setdefault(store, weakref.WeakValueDictionary())
         lobby = lobbies.get(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Final, Self
 
@@ -19,6 +20,7 @@ from ...ops.log import get_logger
 from ...ops.operations import check_value
 from ..background import Gate
 from ..contenders import EXCLUSIVE, SHARED, Need
+from ..crossings import waiting_for
 from ..deadlines import Deadline
 from .claims import Claim
 from .holds import Hold
@@ -56,7 +58,8 @@ class Holder(Hold):
         Raises:
             LockBusyError: the lock was not free within ``timeout`` seconds. It has the holder's
                 value. It is also raised, at once, if this thread or task already holds the lock
-                through this object.
+                through this object, or if its holder waits without limit for an update of a cache
+                by this thread.
             MetadataStoreError: a request has failed permanently, or for the whole ``timeout``.
         """
         deadline = Deadline(timeout)
@@ -138,7 +141,11 @@ class Holder(Hold):
         self._check_process()
         if wait:
             self._check_owner()
-        if not self._enter(deadline, wait=wait):
+        limited = not wait or deadline.left() is not None
+        what = f"an acquisition of {self.path}"
+        with nullcontext() if limited else waiting_for(self._thread, what, LockBusyError):
+            entered = self._enter(deadline, wait=wait)
+        if not entered:
             return False
         claim = None
         try:
@@ -176,6 +183,12 @@ class Holder(Hold):
 
     def _caller(self) -> threading.Thread:
         return threading.current_thread()
+
+    def _thread(self) -> int:
+        """Return the thread that has acquired the lock, or 0."""
+        owner = self._owner
+        # The system may have given the number of a thread that has ended to another one.
+        return owner.ident or 0 if owner is not None and owner.is_alive() else 0
 
     def _check_owner(self) -> None:
         """Refuse a caller that would wait for itself. If its hold is lost, it starts over."""

@@ -24,6 +24,7 @@ from ...ops.errors import (
     SessionLostError,
     StoreClosedError,
     TransactionRefusedError,
+    check_conflict,
     passes,
 )
 from ...ops.log import get_logger
@@ -32,6 +33,7 @@ from ...ops.results import GetResult, Stat
 from ..background import Gate, Signal, spawn
 from ..deadlines import Deadline
 from ..members import Member, decode, encode, guard_path, member_path, new_id
+from .conflicts import Conflicts
 
 __all__ = ["Membership"]
 
@@ -268,9 +270,12 @@ class Membership:
             try:
                 if self.attempt(_seconds(deadline)):
                     return
-                if deadline.passed or not self._wait_for_end(deadline):
+                waited = None if deadline.passed else self._wait_for_end(deadline)
+                if waited is None:
                     raise self._busy()
-                continue
+                if waited:
+                    attempts = 0
+                    continue
             except LockBusyError:
                 raise
             except MetadataStoreError as error:
@@ -280,17 +285,18 @@ class Membership:
             time.sleep(deadline.within(_BACKOFF.pause(attempts)))
             attempts += 1
 
-    def _wait_for_end(self, deadline: Deadline) -> bool:
-        """Wait until the name is free; return whether it is in time."""
+    def _wait_for_end(self, deadline: Deadline) -> bool | None:
+        """Wait until the name is free; return whether that took an event, ``None`` if it is not."""
+        waited = False
         with self._store.watch(self.path, timeout=_seconds(deadline)) as watch:
             found = self._store.get(self.path, timeout=_seconds(deadline)).result()
             while found is not None:
                 self._rival = decode(self.name, found.value, found.stat).member
-                event = watch.next_event(timeout=deadline.left())
-                if event is None:
-                    return False
+                waited = watch.next_event(timeout=deadline.left()) is not None
+                if not waited:
+                    return None
                 found = self._store.get(self.path, timeout=_seconds(deadline)).result()
-        return True
+        return waited
 
     def _busy(self) -> LockBusyError:
         data = None if self._rival is None else self._rival.data
@@ -306,12 +312,18 @@ class Membership:
         ]
         if not self._exact:
             parts.append(Put(self._guard(incarnation), b"", ABSENT, ephemeral=True))
-        incarnation.sent = True
+        before, incarnation.sent = incarnation.sent, True
         try:
             stats = self._store.transaction(parts, timeout=timeout).result()
-        except TransactionRefusedError:
+        except TransactionRefusedError as refused:
+            incarnation.sent = before
+            check_conflict(refused)
             # Or the answer to an earlier attempt was lost.
-            return self._taken_over(incarnation, timeout)
+            if self._taken_over(incarnation, timeout):
+                return True
+            if refused.index:  # Only the second value is there: somebody has deleted the first.
+                incarnation.lost.set()
+            return False
         except SessionLostError:
             incarnation.lost.set()
             raise
@@ -360,12 +372,14 @@ class Membership:
     def _replace(self, incarnation: Incarnation) -> None:
         """Update the value with the data. If the value is gone, the incarnation ends."""
         there = self._exact or self._find(incarnation, newest=True)
+        conflicts = Conflicts(self._store.operation_timeout, self.path)
         while there:
             value = encode(incarnation.id, incarnation.number, self._data)
             try:
                 stats = self._store.transaction(self._write(incarnation, value)).result()
             except TransactionRefusedError as refused:
                 # Another client, or an unanswered update, may have changed it.
+                conflicts.pause(refused)
                 there = refused.index == 0 and self._find(incarnation)
             else:
                 incarnation.stat = stats[0]
@@ -430,10 +444,12 @@ class Membership:
                         return False  # Its creation had no answer, and may still take effect.
                     self._clear(incarnation)
                     return True
+            conflicts = Conflicts(self._store.operation_timeout, self.path)
             while True:
                 try:
                     self._store.transaction(self._write(incarnation, None)).result()
                 except TransactionRefusedError as refused:
+                    conflicts.pause(refused)
                     found = self._store.get(self.path).result()
                     if refused.index == 0 and self._is_of(incarnation, found):
                         continue  # It was updated meanwhile.

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from ...batching import MetadataStore
-from ...batching.checks import check_capability
 from ...ops.backoff import Backoff
+from ...ops.capabilities import Capability
 from ...ops.errors import (
     InvalidSettingError,
     LockLostError,
@@ -22,6 +22,8 @@ from ...ops.errors import (
     OperationTimeoutError,
     SessionLostError,
     TransactionRefusedError,
+    check_conflict,
+    is_conflict,
     passes,
 )
 from ...ops.log import get_logger
@@ -30,14 +32,17 @@ from ...ops.paths import check_path
 from ...ops.results import Stat, WatchEvent
 from ..background import Signal, spawn
 from ..deadlines import Deadline
-from ..job_board import JobBoard, is_job
+from ..job_board import ClaimedJob, JobBoard, is_job
 from .following import Follower
+from .kinds import check_store
 
 __all__ = ["Job", "WorkQueue"]
 
 log = get_logger("batchkeeper.coordination")
 
 _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+# The attempts at jobs that others have just claimed until the call pauses between them.
+_MOST_REFUSALS: Final = 100
 # Seconds for which a queue continues to watch after the last claim.
 _LINGER: Final = 5.0
 # Seconds for a `claim(timeout=0)` to read the queue if its view is not current.
@@ -67,10 +72,10 @@ class WorkQueue:
     """
 
     def __init__(self, store: MetadataStore, path: str) -> None:
+        needed: tuple[Capability, ...] = ("ephemerals", "sequences", "transactions", "watches")
+        check_store(store, "a work queue", *needed)
         self._store = store
         self._path = check_path(path)
-        for needed in ("ephemerals", "sequences", "transactions", "watches"):
-            check_capability(needed, "a work queue", store.capabilities, repr(store))
         self._lock = threading.Lock()  # guards the following fields
         self._board = JobBoard()
         self._free = Signal()  # replaced when it is set
@@ -169,19 +174,8 @@ class WorkQueue:
     # --- claiming
 
     def _claim(self, deadline: Deadline) -> Job | None:
-        failures = 0
-        while True:
-            follower, ended = self._follow()
-            if not follower.ready.wait(deadline.left() or _FIRST_READ):
-                return None
-            with self._lock:
-                name, free = self._board.pick(), self._free
-            if name is None:
-                if not ended and not free.wait(deadline.left()):
-                    return None
-                if ended:
-                    raise ended[0].for_path(self._path) from ended[0].__cause__
-                continue
+        failures = refusals = 0
+        while (name := self._pick(deadline)) is not None:
             job, claimed = None, None
             try:
                 job = self._attempt(name, deadline.for_request())
@@ -195,9 +189,29 @@ class WorkQueue:
                 self._change(partial(self._board.tried, name, claimed))
             if job is not None:
                 return job
-            if claimed is None:
+            refusals += claimed is False
+            if claimed is None or refusals > _MOST_REFUSALS:
+                if deadline.passed:
+                    break
                 time.sleep(deadline.within(_BACKOFF.pause(failures)))
                 failures += 1
+        return None
+
+    def _pick(self, deadline: Deadline) -> str | None:
+        """Wait for a job that looks free, and pick it; return ``None`` at the deadline."""
+        while True:
+            follower, ended = self._follow()
+            patience = deadline.left() if deadline.waits else _FIRST_READ
+            if not follower.ready.wait(patience):
+                return None
+            with self._lock:
+                name, free = self._board.pick(), self._free
+            if name is not None:
+                return name
+            if not ended and not free.wait(deadline.left()):
+                return None
+            if ended:
+                raise ended[0].for_path(self._path) from ended[0].__cause__
 
     def _attempt(self, name: str, timeout: float | None) -> Job | None:
         """Try to claim a job; return ``None`` if it is gone, or another worker has it.
@@ -227,7 +241,8 @@ class WorkQueue:
                 there = shown is not None and shown.value == token and shown.stat.owned
             if there and created is not None and session == self._store.session.id:
                 job = Job(self, name, found.value, version + 1, token, session, created)
-        except TransactionRefusedError:
+        except TransactionRefusedError as refused:
+            check_conflict(refused)
             return None
         except MetadataStoreError as error:
             if created is not None or error.outcome == "unknown":
@@ -257,10 +272,8 @@ class WorkQueue:
                     return
                 version = ABSENT if job is None else job.stat.version
                 self._store.transaction([Check(path, version), Delete(claim)]).result()
-            except TransactionRefusedError:
-                pass  # There was a change. Read again.
             except MetadataStoreError as error:
-                if not passes(error):
+                if not (passes(error) or is_conflict(error)):
                     log.info("a claim stays until its session ends", path=claim, reason=str(error))
                     return
             else:
@@ -338,7 +351,7 @@ class WorkQueue:
         free.set()
 
 
-class Job:
+class Job(ClaimedJob):
     """A job that this worker has claimed. :meth:`WorkQueue.claim` returns it.
 
     The end of a ``with`` block calls ``done``, or ``release`` if the block raises.
@@ -416,7 +429,7 @@ class Job:
             MetadataStoreError: the request has failed.
         """
         store = self._queue._store
-        deadline = Deadline(store.operation_timeout)
+        deadline, failures = Deadline(store.operation_timeout), 0
         while not self._ended:
             try:
                 store.transaction(
@@ -425,6 +438,7 @@ class Job:
                     timeout=deadline.for_request(),
                 ).result()
             except TransactionRefusedError as error:
+                check_conflict(error)
                 # It is also refused if an earlier request, without an answer, has removed the job.
                 if self._unknown is None or self._is_there(deadline):
                     self._release(deadline.for_request())
@@ -437,6 +451,8 @@ class Job:
                 self._unknown = error
                 if deadline.passed:
                     raise
+                time.sleep(deadline.within(_BACKOFF.pause(failures)))
+                failures += 1
                 continue
             self._ended = True
             return

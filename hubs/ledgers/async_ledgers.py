@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Self
 
 from ...coordination.async_counters import AsyncCounter
+from ...coordination.async_kinds import async_check_face
 from ...ops.errors import BadVersionError, StoreClosedError
 from ..errors import (
     IllegalOperationError,
@@ -95,6 +96,7 @@ class AsyncLedgerTable:
     """
 
     def __init__(self, tables: AsyncMetaStore, name: str = "ledgers") -> None:
+        async_check_face(tables, "create_scannable_table", "a table of ledgers needs a MetaStore")
         self._tables = tables
         self._name = name
         self._ids = AsyncCounter(tables.store, f"{tables.path}/ids/{escaped(name)}")

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Final, Self
 
 from ...batching import AsyncMetadataStore
+from ...coordination.async_conflicts import AsyncConflicts
+from ...coordination.async_kinds import async_check_store
 from ...ops.errors import BadVersionError
 from ...ops.operations import ABSENT, Exists
 from ...ops.paths import check_path
@@ -88,6 +90,7 @@ async def async_open_managers(
         InvalidSettingError: there is no such layout.
         LayoutError: the region has another layout, or a layout that this program does not know.
     """
+    async_check_store(store, "the metadata of a region")
     check_path(path)
     wanted = None if layout is None else check_layout(layout)
     found = await _layout(store, path, wanted or "paths")
@@ -123,6 +126,7 @@ async def async_format_metadata(
     Raises:
         HubsRegisteredError: hubs are registered, and ``force`` is not set. Nothing is removed.
     """
+    async_check_store(store, "the metadata of a region")
     hubs = f"{check_path(path)}/hosts"
     await store.sync()  # Otherwise, a new hub may not be seen.
     names = await store.get_children(hubs)
@@ -152,10 +156,12 @@ async def _layout(store: AsyncMetadataStore, path: str, wanted: Layout) -> Layou
         LayoutError: this program does not know the layout.
     """
     at = f"{path}/{_LAYOUT}"
+    conflicts = AsyncConflicts(store.operation_timeout, at)
     while (found := await store.get(at)) is None:
         try:
             await store.put(at, layout_record(wanted), ABSENT)
-        except BadVersionError:  # Another client was faster.
+        except BadVersionError as refused:
+            await conflicts.pause(refused)
             await store.sync()
         else:
             return wanted

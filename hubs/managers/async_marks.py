@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from ...batching.settings import check_seconds
 from ...coordination.async_background import AsyncGate, AsyncSignal, async_spawn
+from ...coordination.async_kinds import async_check_face
 from ...ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError, passes
 from ...ops.log import get_logger
 from ...ops.operations import Part
@@ -93,6 +94,7 @@ class AsyncConsumeMarks:
         interval: float = 1.0,
         beside: Callable[[str | bytes], Sequence[Part]] | None = None,
     ) -> None:
+        async_check_face(subscriptions, "advance_marks", "consume marks need a manager")
         if type(most) is not int or most < 1:
             raise InvalidSettingError(f"most must be an int from 1 on, not {most!r:.80}")
         self._subscriptions = subscriptions

@@ -24,6 +24,7 @@ from typing import Self
 
 from ...batching import AsyncMetadataStore
 from ...coordination.async_background import AsyncGate, AsyncSignal
+from ...coordination.async_kinds import async_check_face
 from ...ops.errors import InvalidSettingError, MetadataStoreError
 from ...ops.log import get_logger
 from ...ops.paths import check_path
@@ -70,6 +71,7 @@ class AsyncTopicHub:
 
     Raises:
         InvalidPathError: the path is not valid.
+        InvalidSettingError: an argument is of another kind, such as one of the other face.
         UnsupportedError: the store lacks a capability.
     """
 
@@ -82,6 +84,9 @@ class AsyncTopicHub:
         settings: HubSettings | None = None,
         layout: Layout | None = None,
     ) -> None:
+        async_check_face(logs, "begin", "a hub needs logs of this face")
+        if not isinstance(settings, HubSettings | None):
+            raise InvalidSettingError(f"settings must be HubSettings, not {settings!r:.80}")
         self.region = check_path(region)
         self.address = address
         self.settings = settings or HubSettings()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ...coordination.async_key_locks import AsyncKeyLocks
-from ...ops.errors import MetadataStoreError, TransactionRefusedError
+from ...ops.errors import MetadataStoreError, TransactionRefusedError, check_conflict
 from ..errors import NoSubscriptionStateError, SubscriptionStateExistsError, TopicLostError
 from ..managers.async_marks import AsyncConsumeMarks
 from ..managers.async_subscribers import AsyncSubscriptionDataManager
@@ -82,7 +82,8 @@ class AsyncSubscribing:
         await self._key_locks.lock(key)
         try:
             return await self._connect(topic, subscriber, mode, preferences, attempt)
-        except TransactionRefusedError as error:  # The epoch has ended.
+        except TransactionRefusedError as error:
+            check_conflict(error)  # Otherwise, the epoch has ended.
             raise self._lose(topic) from error
         finally:
             self._key_locks.unlock(key)
@@ -106,6 +107,7 @@ class AsyncSubscribing:
         except NoSubscriptionStateError:
             return False
         except TransactionRefusedError as error:
+            check_conflict(error)
             raise self._lose(topic) from error
         finally:
             self._key_locks.unlock(key)

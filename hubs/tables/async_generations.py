@@ -22,10 +22,10 @@ from typing import Final, TypeVar
 
 from ...batching import AsyncMetadataStore
 from ...coordination.async_background import AsyncGate
+from ...coordination.async_conflicts import AsyncConflicts
 from ...ops.errors import (
     BadVersionError,
     MetadataStoreError,
-    NotFoundError,
     TransactionRefusedError,
 )
 from ...ops.operations import ABSENT, Check, Delete, Exists, Get, Put
@@ -128,13 +128,13 @@ class AsyncByGeneration:
     async def _remove_some(self, at: str, deletes: Sequence[Delete]) -> int:
         """Remove the records of one generation, at any version."""
         left = deletes
+        conflicts = AsyncConflicts(self._store.operation_timeout, at)
         while left:
             generation = await self._generation(at)
             try:
                 await self._store.transaction([Put(at, b"", generation), *left])
             except TransactionRefusedError as refused:
-                if not isinstance(refused.error, BadVersionError | NotFoundError):
-                    raise refused.error or refused from refused
+                await conflicts.pause(refused)
             else:
                 self._known[at] = generation + 1
                 break
@@ -181,6 +181,7 @@ class AsyncByGeneration:
         # Any thread may reset what is known.
         cached = {at: self._known.get(at) for at in places}
         known = {at: version for at, version in cached.items() if version is not None}
+        conflicts = AsyncConflicts(self._store.operation_timeout, self._place)
         while unknown := [*{*places} - known.keys()]:
             results = await self._apply([Get(at) for at in unknown])
             missing = [at for at, found in zip(unknown, results, strict=True) if found is None]
@@ -189,7 +190,8 @@ class AsyncByGeneration:
                 stat = found.stat if isinstance(found, GetResult) else found
                 if isinstance(stat, Stat):
                     known[stat.path] = self._known[stat.path] = stat.version
-            if len(known) < len({*places}):  # Another client has created one meanwhile.
+            if len(known) < len({*places}):
+                await conflicts.pause()  # Another client has created one meanwhile.
                 await self._store.sync()
         return [known[at] for at in places]
 

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from ...batching import AsyncMetadataStore
 from ...coordination.async_background import AsyncSignal
-from ...ops.backoff import Backoff
+from ...coordination.async_conflicts import AsyncConflicts
 from ...ops.errors import (
     BadVersionError,
     MetadataStoreError,
@@ -31,8 +30,6 @@ from .rows import Row, Write
 from .versions import Version
 
 __all__ = ["AsyncShelf", "Change"]
-
-_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 
 #: Receives the value of a row, and returns the fields to put, or ``None`` to leave the row
 #: unchanged. If it raises, its error becomes the result of the row.
@@ -207,35 +204,33 @@ class AsyncShelf:
 
     async def _change(self, row: Row, change: _Change) -> Written:
         """Read a row and write its change, until no other client was faster."""
-        attempts = 0
+        conflicts = AsyncConflicts(self.store.operation_timeout, row.path)
         while True:
             stored = await self._states.read(row.path)
             write = None
             try:
                 write = change(stored)
             except MetadataStoreError:
-                if attempts or not self._lags:  # Otherwise, the result may be stale.
+                if conflicts.attempts or not self._lags:  # Otherwise, the result may be stale.
                     raise
             if write is not None:
                 with suppress(BadVersionError):
                     return await async_execute(self.store, self._states, write)
-            await self._pause(attempts)
-            attempts += 1
+            await self._pause(conflicts)
 
     async def _change_all(self, changes: Mapping[int, tuple[Row, _Change]]) -> dict[int, _Ended]:
         """Change rows as ``_change`` does, and return the outcome of each."""
         ended: dict[int, _Ended] = {}
         left = changes
-        attempts = 0
+        conflicts = AsyncConflicts(self.store.operation_timeout, "some keys")
         while left:
             try:
-                if attempts:
-                    await self._pause(attempts - 1)
-                ended |= await self._change_some(left, retry=attempts > 0)
+                if left is not changes:
+                    await self._pause(conflicts)
+                ended |= await self._change_some(left, retry=conflicts.attempts > 0)
             except MetadataStoreError as error:  # Others may have changed already.
                 return ended | {at: error.for_path(row.path) for at, (row, _) in left.items()}
             left = {at: change for at, change in left.items() if at not in ended}
-            attempts += 1
         return ended
 
     async def _change_some(
@@ -266,9 +261,9 @@ class AsyncShelf:
             if not isinstance(one, BadVersionError)  # Otherwise, another client was faster.
         }
 
-    async def _pause(self, attempts: int) -> None:
+    async def _pause(self, conflicts: AsyncConflicts) -> None:
         """Wait before the next attempt, and make sure that it reads the writes of others."""
-        await asyncio.sleep(_BACKOFF.pause(attempts))
+        await conflicts.pause()
         await self.catch_up()
 
     def _put(self, row: Row, fields: Mapping[str, bytes | None], version: Version) -> _Change:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, Self
 
 from ...batching import AsyncMetadataStore
-from ...ops.backoff import Backoff
+from ...coordination.async_kinds import async_check_store
 from ...ops.operations import Part
 from ...ops.paths import check_path
 from ..errors import IllegalOperationError
@@ -23,8 +23,6 @@ from .rows import Row
 from .versions import Version, check_version
 
 __all__ = ["AsyncMetaStore", "AsyncScannableTable", "AsyncTable"]
-
-_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 
 
 class AsyncTable:
@@ -271,6 +269,7 @@ class AsyncMetaStore:
     version: Final = 1
 
     def __init__(self, store: AsyncMetadataStore, path: str = "/metastore") -> None:
+        async_check_store(store, "a metastore")
         self._path = check_path(path)
         self._shelf = AsyncShelf(store, f"{path}/removals")
 

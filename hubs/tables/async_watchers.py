@@ -222,15 +222,7 @@ class AsyncWatchers:
             if follower is None:
                 follower = self._follower = self._new_follower()
         if begins:
-            try:
-                follower.start()
-            except BaseException as error:
-                failure = MetadataStoreError(f"no watch could begin: {error!r}", path=armed.path)
-                self._end(follower, failure)
-                follower.ready.set()  # Other calls wait for it.
-                if isinstance(error, RuntimeError):  # No thread is left.
-                    raise failure from error
-                raise
+            follower.start()
         return follower
 
     def _new_follower(self) -> AsyncFollower:

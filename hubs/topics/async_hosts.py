@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from ...batching import AsyncMetadataStore
 from ...coordination.async_background import AsyncSignal
+from ...coordination.async_conflicts import AsyncConflicts
 from ...coordination.async_groups import AsyncGroup
 from ...coordination.async_memberships import AsyncMembership
 from ...coordination.deadlines import Deadline
@@ -27,6 +28,7 @@ from ...ops.errors import (
     StoreClosedError,
     TransactionRefusedError,
     ValueDecodeError,
+    check_conflict,
 )
 from ...ops.operations import ABSENT, Check, Delete
 from ...ops.paths import check_path
@@ -292,12 +294,11 @@ class AsyncHosts:
         try:
             await self._store.transaction([alive, Delete(path)])
         except TransactionRefusedError as refused:
+            check_conflict(refused)
             if refused.index == 0:
                 why = f"the hub {address!r} is alive: stop it before it is forgotten"
                 raise HubsRegisteredError(why, path=path) from refused
-            if isinstance(refused.error, NotFoundError):
-                raise self._missing(address) from refused
-            raise
+            raise self._missing(address) from refused
         await self._view.refresh(path)
 
     async def close(self) -> None:
@@ -329,6 +330,7 @@ class AsyncHosts:
         """Change the membership of a hub, and keep the members that this program does not know."""
         self._view.check_open()
         path = self._path(address)
+        conflicts = AsyncConflicts(self._store.operation_timeout, path)
         while True:
             if self._lags:
                 await self._store.sync()
@@ -341,7 +343,8 @@ class AsyncHosts:
                 await self._store.put(
                     path, changed.encoded(), found.stat.version, expected_revision=revision
                 )
-            except BadVersionError:  # Another client was faster.
+            except BadVersionError as refused:
+                await conflicts.pause(refused)
                 continue
             await self._view.refresh(path)
             return

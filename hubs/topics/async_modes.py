@@ -13,6 +13,8 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from ...batching import AsyncMetadataStore
+from ...coordination.async_conflicts import AsyncConflicts
+from ...coordination.async_kinds import async_check_face, async_check_store
 from ...ops.errors import BadVersionError
 from ...ops.operations import ABSENT
 from ..errors import LayoutError
@@ -49,6 +51,9 @@ async def async_open_ownership(
         LayoutError: the region has the other mode, or a mode that this program does not know.
         MetadataStoreError: a request has failed.
     """
+    async_check_store(store, "the ownership of topics")
+    async_check_face(managers, "close", "the ownership needs managers")
+    async_check_face(hosts, "is_alive", "the ownership needs hosts")
     region = managers.path
     found = await _mode(store, f"{region}/ownership", mode)
     if found == "compared":
@@ -59,12 +64,14 @@ async def async_open_ownership(
 async def _mode(
     store: AsyncMetadataStore, path: str, wanted: OwnershipMode | None
 ) -> OwnershipMode:
+    conflicts = AsyncConflicts(store.operation_timeout, path)
     while (found := await store.get(path)) is None:
         if wanted is None:
             return "ephemeral"
         try:
             await store.put(path, dumped({"mode": wanted}), ABSENT)
-        except BadVersionError:  # Another client was faster.
+        except BadVersionError as refused:
+            await conflicts.pause(refused)
             await store.sync()
         else:
             return wanted

@@ -14,16 +14,18 @@ which is valid as long as the incarnation that it names is alive.
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final, Protocol
+from typing import Protocol
 
 from ...batching import AsyncMetadataStore
-from ...ops.backoff import Backoff
+from ...coordination.async_conflicts import AsyncConflicts
+from ...coordination.async_kinds import async_check_face, async_check_store
 from ...ops.errors import (
     BadVersionError,
     IndeterminateError,
+    MetadataStoreError,
     TransactionRefusedError,
     ValueDecodeError,
+    check_conflict,
 )
 from ...ops.operations import ABSENT, Check, Delete, Put
 from ...ops.paths import check_path
@@ -37,8 +39,6 @@ from .async_hosts import AsyncHosts
 from .region import Claim, Vacancy
 
 __all__ = ["AsyncComparedOwnership", "AsyncEphemeralOwnership", "AsyncOwnership"]
-
-_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 
 
 class AsyncOwnership(Protocol):
@@ -91,6 +91,7 @@ class _Epochs:
     """The epochs of the topics of a region. The value of an epoch is the hub that began it."""
 
     def __init__(self, store: AsyncMetadataStore, region: str) -> None:
+        async_check_store(store, "the ownership of topics")
         self._store = store
         self._topics = f"{check_path(region)}/topics"
         self._lags = "linearizable_reads" not in store.capabilities
@@ -126,9 +127,15 @@ class _Epochs:
             return None
         return _claim(topic, me, found.stat.path, found.stat.version)
 
-    async def pause(self, attempts: int) -> None:
+    def conflicts(self, topic: str | bytes) -> AsyncConflicts:
+        """Return the pauses of a claim."""
+        return AsyncConflicts(self._store.operation_timeout, self.path(topic))
+
+    async def pause(
+        self, conflicts: AsyncConflicts, error: MetadataStoreError | None = None
+    ) -> None:
         """Wait before the next attempt, which then sees the writes of others."""
-        await asyncio.sleep(_BACKOFF.pause(attempts))
+        await conflicts.pause(error)
         if self._lags:
             await self._store.sync()
 
@@ -185,11 +192,11 @@ class AsyncEphemeralOwnership:
             MetadataStoreError: a request has failed permanently.
         """
         path = self._path(topic)
-        attempts = 0
+        conflicts = self._epochs.conflicts(topic)
         while True:
             # In this order: a hub that becomes the owner after the first read begins another epoch.
             epoch = await self._epochs.read(topic) if seen is None else seen.epoch
-            if epoch is None and attempts == 0:
+            if epoch is None and conflicts.attempts == 0:
                 seen = Vacancy(None)  # A topic that was never claimed has no owner.
             found = await self._store.get(path) if seen is None else None
             owner, seen = None if found is None else _info_of(found), None
@@ -206,10 +213,9 @@ class AsyncEphemeralOwnership:
                 # It is damaged, or belongs to an earlier incarnation of this session.
                 check = self._epochs.check(topic, epoch)
                 await self._store.transaction([check, Delete(path, found.stat.version)])
-            except (TransactionRefusedError, IndeterminateError):
-                pass  # Another hub was faster, or the next read decides.
-            await self._epochs.pause(attempts)
-            attempts += 1
+            except (TransactionRefusedError, IndeterminateError) as error:
+                # Another hub was faster, or the next read decides.
+                await self._epochs.pause(conflicts, error)
 
     async def release(self, claim: Claim) -> bool:
         """Release a topic, so that others can claim it; return whether it was still owned.
@@ -219,7 +225,8 @@ class AsyncEphemeralOwnership:
         """
         try:
             await self._store.transaction([claim.check, Delete(self._path(claim.topic))])
-        except TransactionRefusedError:
+        except TransactionRefusedError as refused:
+            check_conflict(refused)
             return False
         return True
 
@@ -244,6 +251,8 @@ class AsyncComparedOwnership:
         manager: AsyncTopicOwnershipManager,
         hosts: AsyncHosts,
     ) -> None:
+        async_check_face(manager, "read_owner_info", "the ownership needs a manager of ownership")
+        async_check_face(hosts, "is_alive", "the ownership needs hosts")
         self._epochs = _Epochs(store, region)
         self._manager = manager
         self._hosts = hosts
@@ -291,11 +300,11 @@ class AsyncComparedOwnership:
             SessionLostError: the session of the store has ended.
             MetadataStoreError: a request has failed permanently.
         """
-        attempts = 0
+        conflicts = self._epochs.conflicts(topic)
         while True:
             # In this order: a hub that becomes the owner after the first read begins another epoch.
             epoch = await self._epochs.read(topic) if seen is None else seen.epoch
-            if epoch is None and attempts == 0:
+            if epoch is None and conflicts.attempts == 0:
                 seen = seen or Vacancy(None)  # A topic that was never claimed has no owner.
             owner, version = await self._read(topic) if seen is None else (None, seen.version)
             seen = None
@@ -307,18 +316,16 @@ class AsyncComparedOwnership:
             try:
                 await self._manager.write_owner_info(topic, me, version, beside=(put,))
             except (
-                BadVersionError,
                 DamagedRecordError,
-                IndeterminateError,
                 NoTopicOwnerInfoError,
                 TopicOwnerInfoExistsError,
-                TransactionRefusedError,
             ):
-                pass  # Another hub was faster, or the next read decides.
+                await self._epochs.pause(conflicts)
+            except (BadVersionError, IndeterminateError, TransactionRefusedError) as error:
+                # Another hub was faster, or the next read decides.
+                await self._epochs.pause(conflicts, error)
             else:
                 return claim
-            await self._epochs.pause(attempts)
-            attempts += 1
 
     async def release(self, claim: Claim) -> bool:
         """Release a topic, so that others can claim it; return whether it was still owned.
@@ -328,7 +335,10 @@ class AsyncComparedOwnership:
         """
         try:
             await self._manager.delete_owner_info(claim.topic, Version.ANY, beside=(claim.check,))
-        except (NoTopicOwnerInfoError, TransactionRefusedError):
+        except NoTopicOwnerInfoError:
+            return False
+        except TransactionRefusedError as refused:
+            check_conflict(refused)
             return False
         return True
 

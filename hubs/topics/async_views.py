@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from ...batching import AsyncMetadataStore
-from ...batching.checks import check_capability
 from ...coordination.async_background import AsyncGate
 from ...coordination.async_following import AsyncFollower
+from ...coordination.async_kinds import async_check_store
 from ...ops.errors import MetadataStoreError, OperationTimeoutError, StoreClosedError
 from ...ops.log import get_logger
 from ...ops.paths import check_path
@@ -54,9 +54,8 @@ class AsyncView(Generic[T, V]):
         decode: Callable[[str, GetResult], T | None],
         show: Callable[[Mapping[str, T]], V],
     ) -> None:
+        async_check_store(store, "a view", "watches", "ephemerals")
         self._path = check_path(path)
-        for needed in ("watches", "ephemerals"):
-            check_capability(needed, "a view", store.capabilities, repr(store))
         self._store = store
         self._lags = "linearizable_reads" not in store.capabilities
         self._decode = decode

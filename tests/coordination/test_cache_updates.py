@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination import MetadataCache
+from batchkeeper.coordination import Lock, MetadataCache
 from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
 from batchkeeper.ops.backoff import Backoff
@@ -30,6 +31,7 @@ from .caching import (  # noqa: F401 - some are fixtures
     warm,
     warm_cache,
 )
+from .recipes import begun
 
 
 def test_an_update_gets_a_value_of_its_own(cache: MetadataCache[Any]) -> None:
@@ -227,6 +229,53 @@ def test_a_function_that_updates_its_own_path() -> None:
         with pytest.raises(bk.InvalidSettingError, match="itself"):
             cache.read_modify_update("/a/b", nested("/a/b"))
         assert cache.read_modify_update("/a/b", nested("/a/c")) == 3
+        with MetadataCache(store, "/", json_serde) as other, pytest.raises(bk.InvalidSettingError):
+            other.read_modify_update("/a/b", nested("/a/b"))
+
+
+def test_updates_that_wait_for_each_other() -> None:
+    """One of two threads, each of which waits for what the other has, is refused; one goes on.
+
+    So it is if one of them waits for a lock.
+    """
+    with memory() as store, MetadataCache(store, "/a", json_serde) as cache:
+        cache.put("/a/x", 0)
+        cache.put("/a/y", 0)
+        lock, inside = Lock(store, "/lock"), threading.Barrier(2)
+
+        def increase(path: str, within: Callable[[], object]) -> int:
+            def fn(value: int) -> int:
+                within()
+                return value + 1
+
+            return cache.read_modify_update(path, fn)
+
+        def acquire() -> None:
+            inside.wait(PATIENCE)
+            with lock:
+                pass
+
+        def locked() -> int:
+            with lock:
+                inside.wait(PATIENCE)
+                return increase("/a/x", lambda: None)
+
+        def crossed(path: str, other: str) -> int:
+            def within() -> None:
+                inside.wait(PATIENCE)
+                increase(other, lambda: None)
+
+            return increase(path, within)
+
+        pairs: list[list[Callable[[], object]]] = [
+            [partial(crossed, "/a/x", "/a/y"), partial(crossed, "/a/y", "/a/x")],
+            [partial(increase, "/a/x", acquire), locked],
+        ]
+        for pair in pairs:
+            ended = [call.exception(PATIENCE) for call in [*map(begun, pair)]]
+            (refused,) = filter(None, ended)
+            assert isinstance(refused, bk.InvalidSettingError | bk.LockBusyError)
+            assert "itself" in str(refused)
 
 
 def test_an_update_without_an_answer() -> None:

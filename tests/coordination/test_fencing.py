@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination import FencedStore, Lock, Semaphore, fenced
+from batchkeeper.coordination._sync import fences
 from batchkeeper.coordination._sync.fences import Write
 from batchkeeper.coordination.async_fencing import async_fenced
 from batchkeeper.coordination.async_locks import AsyncLock
 from batchkeeper.ops.errors import LockLostError
 
 from ..forks import holds_in_a_child, locked_elsewhere
+from ..preemption import each_line
 from ..waiting import PATIENCE, error, result, until
 
 
@@ -348,6 +350,39 @@ class SlowToResend:
         return self._store.submit(op, timeout=timeout)
 
 
+def test_threads_are_preempted_between_any_two_lines() -> None:
+    """Each write beside updates of the lock ends, once and in order, whichever thread stands."""
+
+    def scene() -> None:
+        with bk.open_store("memory://fencing") as store:
+            lock = Lock(store, "/lock")
+            lock.acquire(PATIENCE)
+            writer = fenced(store, lock)
+            called, ended = threading.Semaphore(0), threading.Event()
+
+            def update() -> None:
+                while not ended.wait(0.001):
+                    lock.update(b"new")
+
+            updating = threading.Thread(target=update)
+            updating.start()
+            try:
+                with ThreadPoolExecutor(8) as pool:
+                    waiting = []
+                    for n in range(8):
+                        put = writer.put("/a", b"%d" % n)
+                        put.add_done_callback(lambda _: called.release())
+                        waiting.append(pool.submit(put.result, PATIENCE))
+                        time.sleep(0.001)
+                    assert [each.result().version for each in waiting] == [*range(8)]
+                assert all(called.acquire(timeout=PATIENCE) for _ in range(8))
+            finally:
+                ended.set()
+                updating.join()
+
+    each_line(fences, scene)
+
+
 def test_a_new_write_waits_for_those_that_are_sent_again(
     memory: bk.MetadataStore, lock: Lock
 ) -> None:
@@ -431,11 +466,13 @@ def test_a_write_that_is_never_sent() -> None:
             writer.put("/a", b"3")
 
 
-def test_a_store_without_transactions(memory: bk.MetadataStore, lock: Lock) -> None:
+def test_a_store_without_transactions(
+    memory: bk.MetadataStore, lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The missing capability is named at once."""
-    lacking: Any = type("Lacking", (), {"capabilities": frozenset()})()
+    monkeypatch.setattr(bk.MetadataStore, "capabilities", frozenset())
     with pytest.raises(bk.UnsupportedError, match="transactions"):
-        fenced(lacking, lock)
+        fenced(memory, lock)
 
 
 def test_a_forked_child_writes_nothing(memory: bk.MetadataStore, lock: Lock) -> None:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.coordination import MetadataCache, WorkQueue
 from batchkeeper.coordination._sync import following
 from batchkeeper.coordination._sync.following import Follower
 from batchkeeper.coordination.async_following import AsyncFollower
 from batchkeeper.ops.backoff import Backoff
 from batchkeeper.testing import FaultInjector
 
-from ..waiting import PATIENCE, until
+from ..waiting import PATIENCE, result, until
 
 
 @pytest.fixture
@@ -189,6 +190,28 @@ def test_close_at_any_time(store: bk.MetadataStore) -> None:
         assert view.follower.ready.wait(PATIENCE)
     until(lambda: store.metrics().watches == 0)
     assert not any(view.errors for view in views)
+
+
+def test_no_thread_is_left(
+    stores: Callable[..., bk.MetadataStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call that begins a view gets an error; the next one begins it again, and waits for it."""
+
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    store = stores(operation_timeout=PATIENCE)
+    queue, cache = WorkQueue(store, "/q"), MetadataCache(store, "/c")
+    queue.put(b"job")
+    result(store.put("/c", b"1"))
+    uses: list[Callable[[], object]] = [lambda: queue.claim(PATIENCE), lambda: cache.get("/c")]
+    for use in uses:
+        with monkeypatch.context() as patch:
+            patch.setattr(following, "spawn", no_thread)
+            with pytest.raises(bk.StoreUnavailableError, match="new thread"):
+                use()
+        use()
+    until(lambda: cache.get("/c") == cache.get_if_cached("/c"))
 
 
 def test_nobody_needs_it(store: bk.MetadataStore) -> None:

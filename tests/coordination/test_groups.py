@@ -414,11 +414,14 @@ def test_bad_input_is_refused(memory: bk.MetadataStore) -> None:
     assert group.members()["hub"].data == b""
 
 
-def test_a_store_that_lacks_a_capability() -> None:
+def test_a_store_that_lacks_a_capability(
+    stores: Callable[..., bk.MetadataStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The missing capability is named by the constructor."""
-    lacking: Any = type("Lacking", (), {"capabilities": frozenset({"watches"})})()
+    store = stores()
+    monkeypatch.setattr(bk.MetadataStore, "capabilities", frozenset({"watches"}))
     with pytest.raises(bk.UnsupportedError, match="ephemerals"):
-        Group(lacking, "/hubs")
+        Group(store, "/hubs")
 
 
 def test_the_end_of_the_store_ends_everything(store_url: str) -> None:

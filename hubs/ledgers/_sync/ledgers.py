@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Self
 
 from ....coordination._sync.counters import Counter
+from ....coordination._sync.kinds import check_face
 from ....ops.errors import BadVersionError, StoreClosedError
 from ...errors import (
     IllegalOperationError,
@@ -93,6 +94,7 @@ class LedgerTable:
     """
 
     def __init__(self, tables: MetaStore, name: str = "ledgers") -> None:
+        check_face(tables, "create_scannable_table", "a table of ledgers needs a MetaStore")
         self._tables = tables
         self._name = name
         self._ids = Counter(tables.store, f"{tables.path}/ids/{escaped(name)}")

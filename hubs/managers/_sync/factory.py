@@ -6,6 +6,8 @@ from __future__ import annotations
 from typing import Final, Self
 
 from ....batching import MetadataStore
+from ....coordination._sync.conflicts import Conflicts
+from ....coordination._sync.kinds import check_store
 from ....ops.errors import BadVersionError
 from ....ops.operations import ABSENT, Exists
 from ....ops.paths import check_path
@@ -86,6 +88,7 @@ def open_managers(
         InvalidSettingError: there is no such layout.
         LayoutError: the region has another layout, or a layout that this program does not know.
     """
+    check_store(store, "the metadata of a region")
     check_path(path)
     wanted = None if layout is None else check_layout(layout)
     found = _layout(store, path, wanted or "paths")
@@ -121,6 +124,7 @@ def format_metadata(
     Raises:
         HubsRegisteredError: hubs are registered, and ``force`` is not set. Nothing is removed.
     """
+    check_store(store, "the metadata of a region")
     hubs = f"{check_path(path)}/hosts"
     store.sync()  # Otherwise, a new hub may not be seen.
     names = store.get_children(hubs).result()
@@ -150,10 +154,12 @@ def _layout(store: MetadataStore, path: str, wanted: Layout) -> Layout:
         LayoutError: this program does not know the layout.
     """
     at = f"{path}/{_LAYOUT}"
+    conflicts = Conflicts(store.operation_timeout, at)
     while (found := store.get(at).result()) is None:
         try:
             store.put(at, layout_record(wanted), ABSENT).result()
-        except BadVersionError:  # Another client was faster.
+        except BadVersionError as refused:
+            conflicts.pause(refused)
             store.sync()
         else:
             return wanted

@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import Final, Self
 
 from ....batching.settings import check_seconds
+from ....coordination._sync.kinds import check_face
 from ....coordination.background import Gate, Signal, spawn
 from ....ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError, passes
 from ....ops.log import get_logger
@@ -91,6 +92,7 @@ class ConsumeMarks:
         interval: float = 1.0,
         beside: Callable[[str | bytes], Sequence[Part]] | None = None,
     ) -> None:
+        check_face(subscriptions, "advance_marks", "consume marks need a manager")
         if type(most) is not int or most < 1:
             raise InvalidSettingError(f"most must be an int from 1 on, not {most!r:.80}")
         self._subscriptions = subscriptions

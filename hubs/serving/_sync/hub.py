@@ -21,6 +21,7 @@ from contextlib import ExitStack
 from typing import Self
 
 from ....batching import MetadataStore
+from ....coordination._sync.kinds import check_face
 from ....coordination.background import Gate, Signal
 from ....ops.errors import InvalidSettingError, MetadataStoreError
 from ....ops.log import get_logger
@@ -68,6 +69,7 @@ class TopicHub:
 
     Raises:
         InvalidPathError: the path is not valid.
+        InvalidSettingError: an argument is of another kind, such as one of the other face.
         UnsupportedError: the store lacks a capability.
     """
 
@@ -80,6 +82,9 @@ class TopicHub:
         settings: HubSettings | None = None,
         layout: Layout | None = None,
     ) -> None:
+        check_face(logs, "begin", "a hub needs logs of this face")
+        if not isinstance(settings, HubSettings | None):
+            raise InvalidSettingError(f"settings must be HubSettings, not {settings!r:.80}")
         self.region = check_path(region)
         self.address = address
         self.settings = settings or HubSettings()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ....coordination._sync.key_locks import KeyLocks
-from ....ops.errors import MetadataStoreError, TransactionRefusedError
+from ....ops.errors import MetadataStoreError, TransactionRefusedError, check_conflict
 from ...errors import NoSubscriptionStateError, SubscriptionStateExistsError, TopicLostError
 from ...managers._sync.marks import ConsumeMarks
 from ...managers._sync.subscribers import SubscriptionDataManager
@@ -80,7 +80,8 @@ class Subscribing:
         self._key_locks.lock(key)
         try:
             return self._connect(topic, subscriber, mode, preferences, attempt)
-        except TransactionRefusedError as error:  # The epoch has ended.
+        except TransactionRefusedError as error:
+            check_conflict(error)  # Otherwise, the epoch has ended.
             raise self._lose(topic) from error
         finally:
             self._key_locks.unlock(key)
@@ -104,6 +105,7 @@ class Subscribing:
         except NoSubscriptionStateError:
             return False
         except TransactionRefusedError as error:
+            check_conflict(error)
             raise self._lose(topic) from error
         finally:
             self._key_locks.unlock(key)

@@ -19,11 +19,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
 from ....batching import MetadataStore
+from ....coordination._sync.conflicts import Conflicts
 from ....coordination.background import Gate
 from ....ops.errors import (
     BadVersionError,
     MetadataStoreError,
-    NotFoundError,
     TransactionRefusedError,
 )
 from ....ops.operations import ABSENT, Check, Delete, Exists, Get, Put
@@ -124,13 +124,13 @@ class ByGeneration:
     def _remove_some(self, at: str, deletes: Sequence[Delete]) -> int:
         """Remove the records of one generation, at any version."""
         left = deletes
+        conflicts = Conflicts(self._store.operation_timeout, at)
         while left:
             generation = self._generation(at)
             try:
                 self._store.transaction([Put(at, b"", generation), *left]).result()
             except TransactionRefusedError as refused:
-                if not isinstance(refused.error, BadVersionError | NotFoundError):
-                    raise refused.error or refused from refused
+                conflicts.pause(refused)
             else:
                 self._known[at] = generation + 1
                 break
@@ -177,6 +177,7 @@ class ByGeneration:
         # Any thread may reset what is known.
         cached = {at: self._known.get(at) for at in places}
         known = {at: version for at, version in cached.items() if version is not None}
+        conflicts = Conflicts(self._store.operation_timeout, self._place)
         while unknown := [*{*places} - known.keys()]:
             results = self._apply([Get(at) for at in unknown])
             missing = [at for at, found in zip(unknown, results, strict=True) if found is None]
@@ -185,7 +186,8 @@ class ByGeneration:
                 stat = found.stat if isinstance(found, GetResult) else found
                 if isinstance(stat, Stat):
                     known[stat.path] = self._known[stat.path] = stat.version
-            if len(known) < len({*places}):  # Another client has created one meanwhile.
+            if len(known) < len({*places}):
+                conflicts.pause()  # Another client has created one meanwhile.
                 self._store.sync()
         return [known[at] for at in places]
 

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from ....batching import MetadataStore
+from ....coordination._sync.conflicts import Conflicts
 from ....coordination.background import Signal
-from ....ops.backoff import Backoff
 from ....ops.errors import (
     BadVersionError,
     MetadataStoreError,
@@ -29,8 +28,6 @@ from .watchers import Watchers
 from .writes import Written, execute, execute_all
 
 __all__ = ["Shelf", "Change"]
-
-_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 
 #: Receives the value of a row, and returns the fields to put, or ``None`` to leave the row
 #: unchanged. If it raises, its error becomes the result of the row.
@@ -205,35 +202,33 @@ class Shelf:
 
     def _change(self, row: Row, change: _Change) -> Written:
         """Read a row and write its change, until no other client was faster."""
-        attempts = 0
+        conflicts = Conflicts(self.store.operation_timeout, row.path)
         while True:
             stored = self._states.read(row.path)
             write = None
             try:
                 write = change(stored)
             except MetadataStoreError:
-                if attempts or not self._lags:  # Otherwise, the result may be stale.
+                if conflicts.attempts or not self._lags:  # Otherwise, the result may be stale.
                     raise
             if write is not None:
                 with suppress(BadVersionError):
                     return execute(self.store, self._states, write)
-            self._pause(attempts)
-            attempts += 1
+            self._pause(conflicts)
 
     def _change_all(self, changes: Mapping[int, tuple[Row, _Change]]) -> dict[int, _Ended]:
         """Change rows as ``_change`` does, and return the outcome of each."""
         ended: dict[int, _Ended] = {}
         left = changes
-        attempts = 0
+        conflicts = Conflicts(self.store.operation_timeout, "some keys")
         while left:
             try:
-                if attempts:
-                    self._pause(attempts - 1)
-                ended |= self._change_some(left, retry=attempts > 0)
+                if left is not changes:
+                    self._pause(conflicts)
+                ended |= self._change_some(left, retry=conflicts.attempts > 0)
             except MetadataStoreError as error:  # Others may have changed already.
                 return ended | {at: error.for_path(row.path) for at, (row, _) in left.items()}
             left = {at: change for at, change in left.items() if at not in ended}
-            attempts += 1
         return ended
 
     def _change_some(
@@ -264,9 +259,9 @@ class Shelf:
             if not isinstance(one, BadVersionError)  # Otherwise, another client was faster.
         }
 
-    def _pause(self, attempts: int) -> None:
+    def _pause(self, conflicts: Conflicts) -> None:
         """Wait before the next attempt, and make sure that it reads the writes of others."""
-        time.sleep(_BACKOFF.pause(attempts))
+        conflicts.pause()
         self.catch_up()
 
     def _put(self, row: Row, fields: Mapping[str, bytes | None], version: Version) -> _Change:

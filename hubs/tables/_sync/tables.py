@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, Self
 
 from ....batching import MetadataStore
-from ....ops.backoff import Backoff
+from ....coordination._sync.kinds import check_store
 from ....ops.operations import Part
 from ....ops.paths import check_path
 from ...errors import IllegalOperationError
@@ -21,8 +21,6 @@ from .shelves import Shelf
 from .watchers import Watchers, check_watcher
 
 __all__ = ["MetaStore", "ScannableTable", "Table"]
-
-_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 
 
 class Table:
@@ -269,6 +267,7 @@ class MetaStore:
     version: Final = 1
 
     def __init__(self, store: MetadataStore, path: str = "/metastore") -> None:
+        check_store(store, "a metastore")
         self._path = check_path(path)
         self._shelf = Shelf(store, f"{path}/removals")
 

@@ -12,6 +12,7 @@ from ....ops.errors import (
     MetadataStoreError,
     NotFoundError,
     TransactionRefusedError,
+    is_conflict,
 )
 from ....ops.operations import Put, Transaction
 from ....ops.results import Outcome, Stat
@@ -80,6 +81,6 @@ def _refusal(states: States, write: Write, error: MetadataStoreError) -> Metadat
         if write.parts[error.index] is write.guard:
             states.outdated(write)
         error = error.error or error
-    if isinstance(error, BadVersionError | NotFoundError):
+    if is_conflict(error):
         return BadVersionError(str(error), path=write.row.path)
     return error

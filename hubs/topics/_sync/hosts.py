@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from ....batching import MetadataStore
+from ....coordination._sync.conflicts import Conflicts
 from ....coordination._sync.groups import Group
 from ....coordination._sync.memberships import Membership
 from ....coordination.background import Signal
@@ -25,6 +26,7 @@ from ....ops.errors import (
     StoreClosedError,
     TransactionRefusedError,
     ValueDecodeError,
+    check_conflict,
 )
 from ....ops.operations import ABSENT, Check, Delete
 from ....ops.paths import check_path
@@ -288,12 +290,11 @@ class Hosts:
         try:
             self._store.transaction([alive, Delete(path)]).result()
         except TransactionRefusedError as refused:
+            check_conflict(refused)
             if refused.index == 0:
                 why = f"the hub {address!r} is alive: stop it before it is forgotten"
                 raise HubsRegisteredError(why, path=path) from refused
-            if isinstance(refused.error, NotFoundError):
-                raise self._missing(address) from refused
-            raise
+            raise self._missing(address) from refused
         self._view.refresh(path)
 
     def close(self) -> None:
@@ -325,6 +326,7 @@ class Hosts:
         """Change the membership of a hub, and keep the members that this program does not know."""
         self._view.check_open()
         path = self._path(address)
+        conflicts = Conflicts(self._store.operation_timeout, path)
         while True:
             if self._lags:
                 self._store.sync()
@@ -337,7 +339,8 @@ class Hosts:
                 self._store.put(
                     path, changed.encoded(), found.stat.version, expected_revision=revision
                 ).result()
-            except BadVersionError:  # Another client was faster.
+            except BadVersionError as refused:
+                conflicts.pause(refused)
                 continue
             self._view.refresh(path)
             return

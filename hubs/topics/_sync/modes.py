@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from ....batching import MetadataStore
+from ....coordination._sync.conflicts import Conflicts
+from ....coordination._sync.kinds import check_face, check_store
 from ....ops.errors import BadVersionError
 from ....ops.operations import ABSENT
 from ...errors import LayoutError
@@ -47,6 +49,9 @@ def open_ownership(
         LayoutError: the region has the other mode, or a mode that this program does not know.
         MetadataStoreError: a request has failed.
     """
+    check_store(store, "the ownership of topics")
+    check_face(managers, "close", "the ownership needs managers")
+    check_face(hosts, "is_alive", "the ownership needs hosts")
     region = managers.path
     found = _mode(store, f"{region}/ownership", mode)
     if found == "compared":
@@ -55,12 +60,14 @@ def open_ownership(
 
 
 def _mode(store: MetadataStore, path: str, wanted: OwnershipMode | None) -> OwnershipMode:
+    conflicts = Conflicts(store.operation_timeout, path)
     while (found := store.get(path).result()) is None:
         if wanted is None:
             return "ephemeral"
         try:
             store.put(path, dumped({"mode": wanted}), ABSENT).result()
-        except BadVersionError:  # Another client was faster.
+        except BadVersionError as refused:
+            conflicts.pause(refused)
             store.sync()
         else:
             return wanted

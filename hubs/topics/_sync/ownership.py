@@ -12,16 +12,18 @@ which is valid as long as the incarnation that it names is alive.
 
 from __future__ import annotations
 
-import time
-from typing import Final, Protocol
+from typing import Protocol
 
 from ....batching import MetadataStore
-from ....ops.backoff import Backoff
+from ....coordination._sync.conflicts import Conflicts
+from ....coordination._sync.kinds import check_face, check_store
 from ....ops.errors import (
     BadVersionError,
     IndeterminateError,
+    MetadataStoreError,
     TransactionRefusedError,
     ValueDecodeError,
+    check_conflict,
 )
 from ....ops.operations import ABSENT, Check, Delete, Put
 from ....ops.paths import check_path
@@ -35,8 +37,6 @@ from ..region import Claim, Vacancy
 from .hosts import Hosts
 
 __all__ = ["ComparedOwnership", "EphemeralOwnership", "Ownership"]
-
-_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 
 
 class Ownership(Protocol):
@@ -89,6 +89,7 @@ class _Epochs:
     """The epochs of the topics of a region. The value of an epoch is the hub that began it."""
 
     def __init__(self, store: MetadataStore, region: str) -> None:
+        check_store(store, "the ownership of topics")
         self._store = store
         self._topics = f"{check_path(region)}/topics"
         self._lags = "linearizable_reads" not in store.capabilities
@@ -122,9 +123,13 @@ class _Epochs:
             return None
         return _claim(topic, me, found.stat.path, found.stat.version)
 
-    def pause(self, attempts: int) -> None:
+    def conflicts(self, topic: str | bytes) -> Conflicts:
+        """Return the pauses of a claim."""
+        return Conflicts(self._store.operation_timeout, self.path(topic))
+
+    def pause(self, conflicts: Conflicts, error: MetadataStoreError | None = None) -> None:
         """Wait before the next attempt, which then sees the writes of others."""
-        time.sleep(_BACKOFF.pause(attempts))
+        conflicts.pause(error)
         if self._lags:
             self._store.sync()
 
@@ -181,11 +186,11 @@ class EphemeralOwnership:
             MetadataStoreError: a request has failed permanently.
         """
         path = self._path(topic)
-        attempts = 0
+        conflicts = self._epochs.conflicts(topic)
         while True:
             # In this order: a hub that becomes the owner after the first read begins another epoch.
             epoch = self._epochs.read(topic) if seen is None else seen.epoch
-            if epoch is None and attempts == 0:
+            if epoch is None and conflicts.attempts == 0:
                 seen = Vacancy(None)  # A topic that was never claimed has no owner.
             found = self._store.get(path).result() if seen is None else None
             owner, seen = None if found is None else _info_of(found), None
@@ -202,10 +207,9 @@ class EphemeralOwnership:
                 # It is damaged, or belongs to an earlier incarnation of this session.
                 check = self._epochs.check(topic, epoch)
                 self._store.transaction([check, Delete(path, found.stat.version)]).result()
-            except (TransactionRefusedError, IndeterminateError):
-                pass  # Another hub was faster, or the next read decides.
-            self._epochs.pause(attempts)
-            attempts += 1
+            except (TransactionRefusedError, IndeterminateError) as error:
+                # Another hub was faster, or the next read decides.
+                self._epochs.pause(conflicts, error)
 
     def release(self, claim: Claim) -> bool:
         """Release a topic, so that others can claim it; return whether it was still owned.
@@ -215,7 +219,8 @@ class EphemeralOwnership:
         """
         try:
             self._store.transaction([claim.check, Delete(self._path(claim.topic))]).result()
-        except TransactionRefusedError:
+        except TransactionRefusedError as refused:
+            check_conflict(refused)
             return False
         return True
 
@@ -240,6 +245,8 @@ class ComparedOwnership:
         manager: TopicOwnershipManager,
         hosts: Hosts,
     ) -> None:
+        check_face(manager, "read_owner_info", "the ownership needs a manager of ownership")
+        check_face(hosts, "is_alive", "the ownership needs hosts")
         self._epochs = _Epochs(store, region)
         self._manager = manager
         self._hosts = hosts
@@ -287,11 +294,11 @@ class ComparedOwnership:
             SessionLostError: the session of the store has ended.
             MetadataStoreError: a request has failed permanently.
         """
-        attempts = 0
+        conflicts = self._epochs.conflicts(topic)
         while True:
             # In this order: a hub that becomes the owner after the first read begins another epoch.
             epoch = self._epochs.read(topic) if seen is None else seen.epoch
-            if epoch is None and attempts == 0:
+            if epoch is None and conflicts.attempts == 0:
                 seen = seen or Vacancy(None)  # A topic that was never claimed has no owner.
             owner, version = self._read(topic) if seen is None else (None, seen.version)
             seen = None
@@ -303,18 +310,16 @@ class ComparedOwnership:
             try:
                 self._manager.write_owner_info(topic, me, version, beside=(put,))
             except (
-                BadVersionError,
                 DamagedRecordError,
-                IndeterminateError,
                 NoTopicOwnerInfoError,
                 TopicOwnerInfoExistsError,
-                TransactionRefusedError,
             ):
-                pass  # Another hub was faster, or the next read decides.
+                self._epochs.pause(conflicts)
+            except (BadVersionError, IndeterminateError, TransactionRefusedError) as error:
+                # Another hub was faster, or the next read decides.
+                self._epochs.pause(conflicts, error)
             else:
                 return claim
-            self._epochs.pause(attempts)
-            attempts += 1
 
     def release(self, claim: Claim) -> bool:
         """Release a topic, so that others can claim it; return whether it was still owned.
@@ -324,7 +329,10 @@ class ComparedOwnership:
         """
         try:
             self._manager.delete_owner_info(claim.topic, Version.ANY, beside=(claim.check,))
-        except (NoTopicOwnerInfoError, TransactionRefusedError):
+        except NoTopicOwnerInfoError:
+            return False
+        except TransactionRefusedError as refused:
+            check_conflict(refused)
             return False
         return True
 

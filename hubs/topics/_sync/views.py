@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from ....batching import MetadataStore
-from ....batching.checks import check_capability
 from ....coordination._sync.following import Follower
+from ....coordination._sync.kinds import check_store
 from ....coordination.background import Gate
 from ....ops.errors import MetadataStoreError, OperationTimeoutError, StoreClosedError
 from ....ops.log import get_logger
@@ -52,9 +52,8 @@ class View(Generic[T, V]):
         decode: Callable[[str, GetResult], T | None],
         show: Callable[[Mapping[str, T]], V],
     ) -> None:
+        check_store(store, "a view", "watches", "ephemerals")
         self._path = check_path(path)
-        for needed in ("watches", "ephemerals"):
-            check_capability(needed, "a view", store.capabilities, repr(store))
         self._store = store
         self._lags = "linearizable_reads" not in store.capabilities
         self._decode = decode

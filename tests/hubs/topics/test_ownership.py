@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 import pytest
+from kazoo.security import make_acl
 
 import batchkeeper as bk
 from batchkeeper.hubs.errors import IllegalOperationError
@@ -26,6 +27,7 @@ from batchkeeper.hubs.topics import (
 from batchkeeper.testing import FaultInjector
 from batchkeeper.testing.faults import Target
 
+from ...stores.foreign import zookeeper_client
 from ...waiting import PATIENCE, result, until
 
 R = "/hedwig/eu"
@@ -345,6 +347,36 @@ def test_an_earlier_session_of_a_hub_still_owns(fresh_url: Callable[[str], str])
         assert ownership.claim("t", second) == first
         old.close()
         assert isinstance(ownership.claim("t", second), Claim)
+
+
+@pytest.mark.server
+def test_a_hub_without_permission(fresh_url: Callable[[str], str]) -> None:
+    """A claim and a release end with the error of the store: no other hub was faster."""
+    url = fresh_url("zookeeper")
+    read_only = [make_acl("world", "anyone", read=True, admin=True)]
+    unreadable = [make_acl("world", "anyone", write=True, create=True, delete=True, admin=True)]
+    with (
+        bk.open_store(url, session_timeout=60.0) as store,
+        Hosts(store, R) as hosts,
+        open_managers(store, R, "tables") as managers,
+        zookeeper_client(url) as admin,
+    ):
+        me = hosts.register("hub-1:4080").info
+        modes: list[Ownership] = [
+            EphemeralOwnership(store, R),
+            ComparedOwnership(store, R, managers.ownership, hosts),
+        ]
+        for number, ownership in enumerate(modes):
+            mine = ownership.claim(f"mine-{number}", me)
+            assert isinstance(mine, Claim)
+            admin.ensure_path(f"{R}/topics/other-{number}")
+            admin.set_acls(f"{R}/topics/other-{number}", read_only)
+            with pytest.raises(bk.AuthenticationError):
+                ownership.claim(f"other-{number}", me)
+            for path in (f"{R}/topics/mine-{number}", mine.check.path):
+                admin.set_acls(path, unreadable)
+            with pytest.raises(bk.AuthenticationError):
+                ownership.release(mine)
 
 
 def _deletes(target: Target) -> bool:

@@ -1,0 +1,40 @@
+# Made from async_kinds.py by `python tools/faces.py`: change that file, and run this command.
+"""Refuses objects of other kinds than a constructor needs, such as those of the other face."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Final
+
+from ...batching import MetadataStore
+from ...batching.checks import check_capability
+from ...ops.capabilities import Capability
+from ...ops.errors import InvalidSettingError
+
+__all__ = ["check_face", "check_store"]
+
+_OTHER: Final = "one for tasks needs the class whose name begins with Async"
+
+
+def check_store(store: MetadataStore, what: str, *needed: Capability) -> None:
+    """Refuse what is no open store of this face, or lacks a capability.
+
+    Raises:
+        InvalidSettingError: it is no such store.
+        UnsupportedError: it lacks a capability.
+    """
+    check_face(store, "transaction", f"{what} needs an open store")
+    for capability in needed:
+        check_capability(capability, what, store.capabilities, repr(store))
+
+
+def check_face(value: object, method: str, need: str) -> None:
+    """Refuse an argument that lacks a method, or has the one of the other face.
+
+    Raises:
+        InvalidSettingError: it is of another kind.
+    """
+    found = getattr(value, method, None)
+    fits = callable(found) and not inspect.iscoroutinefunction(found)
+    if not fits:  # Only its class: its text might show a password.
+        raise InvalidSettingError(f"{need}, not of the class {type(value).__name__}; {_OTHER}")
