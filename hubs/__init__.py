@@ -68,6 +68,7 @@ from .managers import (
     format_metadata,
     open_managers,
 )
+from .names import escaped, unescaped
 from .serving import (
     AsyncConnect,
     AsyncDelivery,
@@ -268,8 +269,10 @@ __all__ = [
     "async_open_managers",
     "async_open_ownership",
     "choose",
+    "escaped",
     "format_metadata",
     "open_managers",
     "open_ownership",
     "score",
+    "unescaped",
 ]

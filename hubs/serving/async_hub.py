@@ -35,7 +35,7 @@ from ..managers.layouts import Layout
 from ..names import name_text
 from ..topics.async_access import AsyncAccessRules
 from ..topics.async_hosts import AsyncHosts, AsyncRegistration
-from ..topics.async_modes import async_open_ownership
+from ..topics.async_ownership import async_open_ownership
 from ..topics.region import Claim
 from .async_holding import AsyncHolding
 from .async_listeners import AsyncListeners, TopicCallback

@@ -33,7 +33,7 @@ from ...managers.layouts import Layout
 from ...names import name_text
 from ...topics._sync.access import AccessRules
 from ...topics._sync.hosts import Hosts, Registration
-from ...topics._sync.modes import open_ownership
+from ...topics._sync.ownership import open_ownership
 from ...topics.region import Claim
 from ..errors import check_message
 from ..messages import Attempt, Published, Redirect, SubscribeMode
