@@ -44,7 +44,7 @@ from .async_owned import AsyncSubscription
 from .async_remote import AsyncHubConnections, AsyncRemoteHub, AsyncRemoteSubscription
 from .async_server import AsyncHubServer
 from .file_logs import AsyncFileLogs, FileLogs
-from .messages import Attempt, Message, Published, Redirect, SubscribeMode
+from .messages import Attempt, Message, MessageFilter, Published, Redirect, SubscribeMode
 from .settings import HubSettings
 
 __all__ = [
@@ -71,6 +71,7 @@ __all__ = [
     "HubSettings",
     "Logs",
     "Message",
+    "MessageFilter",
     "Published",
     "Reader",
     "Redirect",
