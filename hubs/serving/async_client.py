@@ -230,6 +230,8 @@ class AsyncTopicClient:
         search = AsyncSearch(self._outages, deadline, ended)
         with self._lock:
             address = self._known.get(name)
+            if address is not None and self._avoided.get(address, 0.0) > time.monotonic():
+                address = None  # Any other hub knows whether it still owns the topic.
         try:
             while True:
                 chain = [] if address is None else [address]

@@ -159,6 +159,7 @@ class AsyncTopicHub:
                 self._registration,
                 settings.strategy,
                 self._stopped,
+                settings.max_created,
             )
             self._subscribing = AsyncSubscribing(
                 self._topics,

@@ -233,7 +233,7 @@ class AsyncEphemeralOwnership:
             try:
                 if found is None:
                     put, claim = self._epochs.next(topic, me, epoch)
-                    hub = Put(path, me.encoded(), ABSENT, ephemeral=True)
+                    hub = Put(path, put.value, ABSENT, ephemeral=True)
                     await self._store.transaction([put, hub])
                     return claim
                 if owner is not None and not (owner.address == me.address and found.stat.owned):

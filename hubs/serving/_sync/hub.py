@@ -157,6 +157,7 @@ class TopicHub:
                 self._registration,
                 settings.strategy,
                 self._stopped,
+                settings.max_created,
             )
             self._subscribing = Subscribing(
                 self._topics,

@@ -227,7 +227,7 @@ class EphemeralOwnership:
             try:
                 if found is None:
                     put, claim = self._epochs.next(topic, me, epoch)
-                    hub = Put(path, me.encoded(), ABSENT, ephemeral=True)
+                    hub = Put(path, put.value, ABSENT, ephemeral=True)
                     self._store.transaction([put, hub]).result()
                     return claim
                 if owner is not None and not (owner.address == me.address and found.stat.owned):

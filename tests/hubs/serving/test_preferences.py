@@ -43,9 +43,9 @@ def start(url: str, logs: FileLogs) -> Iterator[Callable[..., TopicHub]]:
     """Start a hub with few unstored marks and a filter."""
     with ExitStack() as stack:
 
-        def begin(address: str = "hub-1:1") -> TopicHub:
+        def begin(address: str = "hub-1:1", max_created: int | None = None) -> TopicHub:
             store = stack.enter_context(bk.open_store(url))
-            settings = HubSettings(most_redelivered=4, mark_interval=60.0)
+            settings = HubSettings(most_redelivered=4, mark_interval=60.0, max_created=max_created)
             hub = TopicHub(store, R, address, logs, settings, filters={"chosen": _chosen})
             return stack.enter_context(hub)
 
@@ -161,3 +161,14 @@ def test_a_client_learns_of_other_hubs(start: Callable[..., TopicHub]) -> None:
     assert learning.publish("p", "u", b"1") == Published(1, two.info)
     of_the_store = TopicClient(connect, two.hosts.hubs, timeout=5.0)
     assert of_the_store.publish("p", "u", b"2") == Published(2, two.info)
+
+
+def test_new_topics_are_bounded(start: Callable[..., TopicHub]) -> None:
+    """A stranger does not fill the store with them; topics that were there before are claimed."""
+    hub = start(max_created=3)
+    hub.publish("p", "old", b"")
+    hub.release("old")
+    new = (hub.publish("p", f"new-{number}", b"") for number in range(100))
+    with pytest.raises(bk.QueueFullError, match="at most 3 new topics a second"):
+        [*new]
+    assert isinstance(hub.publish("p", "old", b""), Published)
