@@ -196,16 +196,13 @@ class AsyncLedgerTable:
         if low > high:
             raise IllegalOperationError(f"the range is inverted: {first} comes after {last}")
 
-        # Without bounds, the names of all keys are listed, which costs less than to scan them.
-        everything = (first, last) == (0, LAST)
-
         async def begin() -> AsyncCursor:
             # Filtered by name first, so that the values of other keys are not read.
             table = await self._table()
             return await table._cursor(
                 None,
-                None if everything else low,
-                None if everything else high,
+                low if first else None,
+                high if last < LAST else None,
                 lambda name: low <= name <= high and is_key(name),
             )
 
