@@ -68,6 +68,7 @@ from .managers import (
     format_metadata,
     open_managers,
 )
+from .names import escaped, unescaped
 from .serving import (
     AsyncConnect,
     AsyncDelivery,
@@ -93,6 +94,7 @@ from .serving import (
     HubTLS,
     Logs,
     Message,
+    MessageFilter,
     Published,
     Reader,
     Redirect,
@@ -221,6 +223,7 @@ __all__ = [
     "LedgerTable",
     "Logs",
     "Message",
+    "MessageFilter",
     "MessageSeqId",
     "MetaStore",
     "MetadataManagers",
@@ -270,8 +273,10 @@ __all__ = [
     "async_open_managers",
     "async_open_ownership",
     "choose",
+    "escaped",
     "format_metadata",
     "open_managers",
     "open_ownership",
     "score",
+    "unescaped",
 ]

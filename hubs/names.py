@@ -60,6 +60,8 @@ def unescaped(part: str) -> bytes | None:
 
 def text_of(part: str) -> str | None:
     """Return the text that a path component was made from; ``None`` if no name makes it."""
+    if _PLAIN.fullmatch(part):
+        return part
     name = unescaped(part)
     return None if name is None else name_text(name)
 

@@ -46,7 +46,7 @@ def find_java() -> Path:
     """
     candidates = []
     if home := os.environ.get("JAVA_HOME"):
-        candidates.append(Path(home) / "bin" / "java")
+        candidates.append(Path(home).absolute() / "bin" / "java")
     if found := shutil.which("java"):
         candidates.append(Path(found).absolute())
     if wheel := _wheel():
@@ -73,7 +73,7 @@ def spark_java_home() -> Path:
     java = find_java()
     if _version(java, _FLAG) is None:
         return _home_without_flag(java)
-    if java == Path(os.environ.get("JAVA_HOME", "")) / "bin" / "java":
+    if java == Path(os.environ.get("JAVA_HOME", "")).absolute() / "bin" / "java":
         return java.parent.parent
     return java.resolve().parent.parent
 

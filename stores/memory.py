@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Final, Literal, assert_never
 from weakref import WeakSet
 
@@ -444,10 +444,11 @@ class _MemoryBackend:
         return StoreClosedError(f"memory://{self._name} is closed")
 
 
-def _under(paths: Iterable[str], prefix: str, within: Range) -> list[str]:
+def _under(paths: Collection[str], prefix: str, within: Range) -> list[str]:
     """Return the sorted paths under a prefix and within a range."""
-    stretches = spans(prefix, within)
-    return sorted(path for path in paths if any(low <= path < high for low, high in stretches))
+    return sorted(
+        path for low, high in spans(prefix, within) for path in paths if low <= path < high
+    )
 
 
 def connect(url: StoreURL, options: ConnectOptions) -> Backend:

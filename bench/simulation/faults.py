@@ -33,7 +33,7 @@ class SimulatedHub:
     Args:
         number: its number, from 0.
         port: its port.
-        events: where its processes run and record.
+        events: where its processes record.
         plan: the plan.
         task: what else its processes are given.
     """
@@ -41,7 +41,8 @@ class SimulatedHub:
     def __init__(self, number: int, port: int, events: Path, plan: Plan, **task: str) -> None:
         self.number = number
         self.address = f"{HOST}:{port}"
-        self.process = ServerProcess(f"hub-{number + 1}", events)
+        # In the folder of the command: a file of a password or of TLS may have a relative path.
+        self.process = ServerProcess(f"hub-{number + 1}", events, Path.cwd())
         self.fault: Fault | None = None
         self.healed_at = 0.0
         self._plan = plan

@@ -96,7 +96,7 @@ def simulate(url: str, region: str, plan: Plan, directory: Path, console: Consol
             )
             for number, port in enumerate(free_ports(plan.addresses))
         ]
-        clients = ServerProcess("clients", events)
+        clients = ServerProcess("clients", events, Path.cwd())
         for process in (*(hub.process for hub in hubs), clients):
             stack.callback(process.kill)
         board, tail = Board(plan, hubs, console), Tail(events)

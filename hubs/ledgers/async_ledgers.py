@@ -202,7 +202,10 @@ class AsyncLedgerTable:
             # Filtered by name first, so that the values of other keys are not read.
             table = await self._table()
             return await table._cursor(
-                None, lambda name: low <= name <= high and is_key(name), "ascending"
+                None,
+                low if first else None,
+                high if last < LAST else None,
+                lambda name: low <= name <= high and is_key(name),
             )
 
         return AsyncLedgerCursor(begin)

@@ -65,10 +65,10 @@ class AsyncConsumeMarks:
 
     A mark is written ``interval`` seconds after it was set, or earlier, when the subscriber is half
     of ``most`` messages ahead of its stored mark. While the subscriber is more than ``most``
-    messages ahead, its calls return only when its mark is stored. The first call may also wait,
-    because the stored mark is not known yet. Therefore, a subscriber gets at most ``most`` consumed
-    messages again after a crash. Marks of many subscribers are written together, and a stored mark
-    never moves back.
+    messages ahead, its calls return only when its mark is stored. The first call may also wait if
+    the stored mark is not known; see ``set_stored``. Therefore, a subscriber gets at most ``most``
+    consumed messages again after a crash. Marks of many subscribers are written together, and a
+    stored mark never moves back.
 
     A failed write is retried after ``interval`` seconds. Calls that wait for it raise its error.
     Marks of a subscription that no longer exists are dropped. Call ``forget`` before you delete or
@@ -123,15 +123,12 @@ class AsyncConsumeMarks:
             StoreClosedError: the marks were closed.
             MetadataStoreError: the subscriber is too far ahead, and its mark cannot be stored.
         """
-        if not isinstance(mark, MessageSeqId):
-            raise IllegalOperationError(f"a mark must be a MessageSeqId, not {mark!r:.80}")
+        _check_mark(mark)
         self._check_process()
         with self._lock:
             if self._closed:
                 raise StoreClosedError("the consume marks were closed")
-            found = self._marks.get(name_text(topic), {}).get(name_text(subscriber))
-            if found is None:
-                found = self._begin(topic, subscriber)
+            found = self._mark(topic, subscriber)
             wake = self._advance(found, mark)
             wait = found.ahead > self._most
             if start := bool(self._waiting) and not self._running:
@@ -142,6 +139,20 @@ class AsyncConsumeMarks:
             self._wake.set()
         if wait:
             await self._store([found])
+
+    def set_stored(self, topic: str | bytes, subscriber: str | bytes, mark: MessageSeqId) -> None:
+        """Note the stored mark of a subscriber, as the caller has read it.
+
+        Otherwise, the first call of ``consumed`` may have to write its mark at once.
+
+        Raises:
+            IllegalOperationError: a name or the mark is invalid.
+        """
+        _check_mark(mark)
+        self._check_process()
+        with self._lock:
+            found = self._mark(topic, subscriber)
+            found.stored = max(found.stored, mark.local)
 
     async def flush(
         self, topic: str | bytes | None = None, subscriber: str | bytes | None = None
@@ -206,12 +217,15 @@ class AsyncConsumeMarks:
         if os.getpid() != self._process:  # The lock or the gate may be held for ever.
             raise StoreClosedError("these consume marks belong to the process that was forked")
 
-    def _begin(self, topic: str | bytes, subscriber: str | bytes) -> _Mark:
-        """Return a new mark.
+    def _mark(self, topic: str | bytes, subscriber: str | bytes) -> _Mark:
+        """Return the mark of a subscriber, which may be new, under the lock.
 
         Raises:
             IllegalOperationError: a name is invalid.
         """
+        found = self._marks.get(name_text(topic), {}).get(name_text(subscriber))
+        if found is not None:
+            return found
         escaped(topic), escaped(subscriber)
         mark = _Mark(name_text(topic), name_text(subscriber))
         self._marks.setdefault(mark.topic, {})[mark.subscriber] = mark
@@ -369,3 +383,8 @@ class AsyncConsumeMarks:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _check_mark(mark: object) -> None:
+    if not isinstance(mark, MessageSeqId):
+        raise IllegalOperationError(f"a mark must be a MessageSeqId, not {mark!r:.80}")

@@ -308,11 +308,13 @@ class SubscriptionPreferences(Data):
     """The preferences of a subscriber. They change rarely.
 
     Attributes:
-        options: options of the application.
-        message_bound: the largest number of messages that the subscription keeps; ``None`` for no
-            bound.
-        message_filter: the name of a filter.
-        message_window_size: the largest number of delivered, unconsumed messages.
+        options: options for the filter.
+        message_bound: the largest number of undelivered messages that the subscription keeps: a hub
+            skips older ones; ``None`` or 0 for no bound.
+        message_filter: the name of one of the hub's filters, which chooses the messages; ``None``
+            for all messages.
+        message_window_size: the largest number of delivered, unconsumed messages; ``None`` or 0 for
+            that of the hub.
     """
 
     options: Annotated[Mapping[str, bytes], _BYTES] = field(default_factory=dict, hash=False)

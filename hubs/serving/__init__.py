@@ -45,7 +45,7 @@ from .async_owned import AsyncSubscription
 from .async_remote import AsyncHubConnections, AsyncRemoteHub, AsyncRemoteSubscription
 from .async_server import AsyncHubServer
 from .file_logs import AsyncFileLogs, FileLogs
-from .messages import Attempt, Message, Published, Redirect, SubscribeMode
+from .messages import Attempt, Message, MessageFilter, Published, Redirect, SubscribeMode
 from .security import HubTLS
 from .settings import HubSettings
 
@@ -74,6 +74,7 @@ __all__ = [
     "HubTLS",
     "Logs",
     "Message",
+    "MessageFilter",
     "Published",
     "Reader",
     "Redirect",

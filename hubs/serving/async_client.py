@@ -10,7 +10,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, NoReturn, Protocol, Self, TypeAlias, TypeVar
@@ -28,7 +28,7 @@ from ...ops.errors import (
     passes,
 )
 from ...ops.log import get_logger
-from ..errors import IllegalOperationError, TooManyRedirectsError
+from ..errors import IllegalOperationError, NoHubError, TooManyRedirectsError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
 from .async_outages import AsyncOutages, AsyncSearch
@@ -45,6 +45,8 @@ _BACKOFF: Final = Backoff(first=0.02, longest=1.0)
 _MOST: Final = 100
 # Seconds for which a hub that has not answered is not asked first.
 _AVOIDED: Final = 3.0
+# The limit of hubs that a client remembers from redirects.
+_LEARNED: Final = 100
 # Seconds for a closing reader to send its last consume mark.
 _CLOSING: Final = 5.0
 
@@ -99,13 +101,14 @@ _Ask = Callable[[AsyncHubConnection, bool], Awaitable[T | Redirect]]
 class AsyncTopicClient:
     """A client of the hubs of a region. Any number of threads or tasks can share it.
 
-    A call asks the hub that last served the topic, or any of ``hubs``, and follows redirects. If a
-    hub does not answer, or has lost the topic, the call starts over after a pause, until its
-    timeout expires.
+    A call asks the hub that last served the topic, or any hub that the client knows, and follows
+    redirects. If a hub does not answer, or has lost the topic, the call starts over after a pause,
+    until its timeout expires. If no given hub answers, it asks those to which it was redirected.
 
     Args:
         connect: returns a connection to the hub at an address.
-        hubs: the addresses of some hubs to start with.
+        hubs: the addresses of some hubs to start with; or a function that returns those of all live
+            hubs, such as ``hosts.hubs`` of the region's ``Hosts``.
         timeout: seconds for each call.
         most_redirects: the limit of consecutive redirects. At the limit, or in a redirect loop, the
             client pauses and starts over: the owner may be changing.
@@ -117,24 +120,27 @@ class AsyncTopicClient:
     def __init__(
         self,
         connect: AsyncConnect,
-        hubs: Sequence[str],
+        hubs: Sequence[str] | Callable[[], Awaitable[Iterable[str]]],
         timeout: float = 60.0,
         most_redirects: int = 5,
     ) -> None:
-        if not hubs or isinstance(hubs, str):
-            raise InvalidSettingError(f"hubs must be some addresses, not {hubs!r:.80}")
+        if not callable(hubs):
+            if not hubs or isinstance(hubs, str):
+                raise InvalidSettingError(f"hubs must be some addresses, not {hubs!r:.80}")
+            hubs = [*hubs]
         if type(most_redirects) is not int or most_redirects < 1:
             raise InvalidSettingError(
                 f"most_redirects must be an int from 1 on, not {most_redirects!r:.80}"
             )
         self._connect = connect
-        self._hubs = [*hubs]
+        self._hubs = hubs
         self._timeout = check_seconds("timeout", timeout)
         self._most = most_redirects
         self._outages = AsyncOutages()
         self._lock = threading.Lock()  # guards the following fields
         self._known: dict[str, str] = {}  # the last known hub of a topic
         self._avoided: dict[str, float] = {}  # until when other hubs are preferred
+        self._learned: dict[str, None] = {}  # hubs to which others have redirected, newest last
 
     async def publish(
         self,
@@ -224,10 +230,14 @@ class AsyncTopicClient:
         search = AsyncSearch(self._outages, deadline, ended)
         with self._lock:
             address = self._known.get(name)
+            if address is not None and self._avoided.get(address, 0.0) > time.monotonic():
+                address = None  # Any other hub knows whether it still owns the topic.
         try:
             while True:
-                chain = [address or self._any()]
+                chain = [] if address is None else [address]
                 try:
+                    if not chain:
+                        chain.append(await self._any())
                     answer = await self._follow(chain, ask)
                 except (MetadataStoreError, OSError) as error:
                     self._forget(name)
@@ -241,7 +251,7 @@ class AsyncTopicClient:
                 if deadline.passed:
                     _give_up(name, failure)
                 owner = None
-                if isinstance(failure, OSError):
+                if isinstance(failure, OSError) and chain:
                     self._avoid(chain[-1])
                     if address is not None or len(chain) > 1:
                         owner = chain[-1]
@@ -265,16 +275,27 @@ class AsyncTopicClient:
                 way = " -> ".join([*chain, address])
                 raise TooManyRedirectsError(f"the hubs send the client on and on: {way:.500}")
             chain.append(address)
+            with self._lock:
+                self._learned.pop(address, None)
+                self._learned[address] = None
+                if len(self._learned) > _LEARNED:
+                    del self._learned[next(iter(self._learned))]
 
-    def _any(self) -> str:
+    async def _any(self) -> str:
         """Return a hub to start with, preferably one that has not failed to answer recently.
 
         Each call to an unresponsive hub takes the whole request timeout.
         """
+        given = [*(await self._hubs() if callable(self._hubs) else self._hubs)]
         now = time.monotonic()
         with self._lock:
-            good = [hub for hub in self._hubs if self._avoided.get(hub, now) <= now]
-        return random.choice(good or self._hubs)  # noqa: S311 - no secret
+            known = [*given, *self._learned]
+            good = [hub for hub in known if self._avoided.get(hub, now) <= now]
+        if not known:
+            raise NoHubError("no hub is known: none is alive, and no other has named one")
+        # Hubs to which others have redirected are asked if none of the given ones answers.
+        best = [hub for hub in given if hub in good]
+        return random.choice(best or good or known)  # noqa: S311 - no secret
 
     def _avoid(self, address: str) -> None:
         with self._lock:

@@ -19,6 +19,7 @@ the hub in its region, and are created when it starts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Self
 
@@ -36,7 +37,7 @@ from ..managers.layouts import Layout
 from ..names import name_text
 from ..topics.async_access import AsyncAccessRules
 from ..topics.async_hosts import AsyncHosts, AsyncRegistration
-from ..topics.async_modes import async_open_ownership
+from ..topics.async_ownership import async_open_ownership
 from ..topics.region import Claim
 from .async_holding import AsyncHolding
 from .async_listeners import AsyncListeners, TopicCallback
@@ -47,7 +48,7 @@ from .async_served import AsyncServedTopics
 from .async_subscribing import AsyncSubscribing
 from .async_upkeep import AsyncUpkeep
 from .errors import check_message
-from .messages import Attempt, Published, Redirect, SubscribeMode
+from .messages import Attempt, MessageFilter, Published, Redirect, SubscribeMode
 from .settings import HubSettings
 
 __all__ = ["AsyncTopicHub", "TopicCallback"]
@@ -68,6 +69,8 @@ class AsyncTopicHub:
         logs: the logs of the messages.
         settings: the settings of the hub.
         layout: the layout of the metadata; see ``open_managers``.
+        filters: the filters that subscribers may name in their preferences. All hubs of a region
+            should have the same.
 
     Raises:
         InvalidPathError: the path is not valid.
@@ -83,6 +86,7 @@ class AsyncTopicHub:
         logs: AsyncLogs,
         settings: HubSettings | None = None,
         layout: Layout | None = None,
+        filters: Mapping[str, MessageFilter] | None = None,
     ) -> None:
         async_check_face(logs, "begin", "a hub needs logs of this face")
         if not isinstance(settings, HubSettings | None):
@@ -95,6 +99,7 @@ class AsyncTopicHub:
         self._store = store
         self._layout = layout
         self._logs = logs
+        self._filters = dict(filters or {})
         self._topics = AsyncServedTopics(self.region)
         self._listeners = AsyncListeners()
         self._stopped = AsyncSignal()
@@ -159,12 +164,14 @@ class AsyncTopicHub:
                 self._registration,
                 settings.strategy,
                 self._stopped,
+                settings.max_created,
             )
             self._subscribing = AsyncSubscribing(
                 self._topics,
                 managers.subscriptions,
                 self._marks,
                 settings.window,
+                self._filters,
                 self._holding.lose_later,
             )
             self._serves = True
@@ -276,7 +283,8 @@ class AsyncTopicHub:
             NoSubscriptionStateError: the mode is ``"attach"``, and there is no subscription.
             NoHubError: no hub can take the topic.
             TopicLostError: the hub cannot serve the topic; ask again.
-            IllegalOperationError: a name, the mode or the preferences are invalid.
+            IllegalOperationError: a name, the mode or the preferences are invalid, or the
+                preferences name a filter that this hub does not have.
             MetadataStoreError: a request has failed.
         """
         if mode not in {"create", "attach", "create_or_attach"}:

@@ -94,14 +94,25 @@ class AsyncOwnedTopic:
         window: int,
         mark: _MarkCall,
         attempt: Attempt | None = None,
+        bound: int | None = None,
+        keep: Callable[[Message], bool] | None = None,
     ) -> AsyncSubscription:
         """Connect a subscriber at a position. Its previous connection ends.
+
+        Args:
+            subscriber: the subscriber.
+            position: the last message that it does not get.
+            window: the limit of delivered, unconsumed messages.
+            mark: stores its consume mark.
+            attempt: its attempt.
+            bound: the limit of undelivered messages; older ones are skipped.
+            keep: returns whether it gets a message; ``None`` for all messages.
 
         Raises:
             TopicLostError: the hub no longer serves the topic.
             SubscriberReplacedError: a later attempt of the same reader is connected.
         """
-        made = AsyncSubscription(self, subscriber, position, window, mark, attempt)
+        made = AsyncSubscription(self, subscriber, position, window, mark, attempt, bound, keep)
         self._check(self.claim)
         with self._lock:
             self._check_open()
@@ -235,14 +246,19 @@ class AsyncSubscription:
         window: int,
         mark: _MarkCall,
         attempt: Attempt | None = None,
+        bound: int | None = None,
+        keep: Callable[[Message], bool] | None = None,
     ) -> None:
         self.subscriber = subscriber
         self._attempt = attempt
         self._topic = topic
         self._window = window
+        self._bound = bound
+        self._keep = keep
         self._mark = mark
         self._lock = threading.Lock()  # guards the following fields
-        self._position = position  # the last delivered message
+        self._position = position  # the last message that was delivered or skipped
+        self._delivered = position
         self._consumed = position
         self._wake = AsyncSignal()
         self._error: MetadataStoreError | None = None
@@ -274,22 +290,16 @@ class AsyncSubscription:
             raise IllegalOperationError(f"most must be an int from 1 on, not {most!r:.80}")
         deadline = Deadline(timeout)
         while True:
-            with self._lock:
-                if self._error is not None:
-                    raise _own(self._error)
-                if self._wake.is_set():
-                    self._wake = AsyncSignal()
-                wake, position = self._wake, self._position
-                room = min(most, self._window - (position - self._consumed))
-            last = self._topic.last
+            wake, position, last, room = self._next(most)
             if room > 0 and position < last:
                 # The log may already have messages that are still being published.
                 messages = await self._topic.read(position, min(room, last - position))
                 if not messages:
                     why = f"the log of topic {self.topic!r:.200} has no message {position + 1}"
                     raise MetadataStoreError(why)
-                if self._deliver(position, messages):
-                    return messages
+                kept = self._deliver(position, messages)
+                if kept or (kept is not None and deadline.passed):
+                    return kept
             elif not await wake.wait(deadline.left()):
                 return []
 
@@ -347,13 +357,34 @@ class AsyncSubscription:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _deliver(self, position: int, messages: list[Message]) -> bool:
-        """Note the delivery of messages; return whether they may be delivered."""
+    def _next(self, most: int) -> tuple[AsyncSignal, int, int, int]:
+        """Return what a call needs to take messages.
+
+        That is a signal for new messages, the position, the last message, and the most to read.
+        """
+        with self._lock:
+            if self._error is not None:
+                raise _own(self._error)
+            if self._wake.is_set():
+                self._wake = AsyncSignal()
+            last = self._topic.last
+            if self._bound is not None:
+                self._position = max(self._position, last - self._bound)
+            if self._consumed >= self._delivered:  # All later ones were skipped.
+                self._consumed = self._position
+            room = min(most, self._window - (self._position - self._consumed))
+            return self._wake, self._position, last, room
+
+    def _deliver(self, position: int, messages: list[Message]) -> list[Message] | None:
+        """Note the delivery of messages; return those to deliver, or ``None`` if none may be."""
+        kept = messages if self._keep is None else [*filter(self._keep, messages)]
         with self._lock:
             if self._error is not None or self._position != position:
-                return False
+                return None
             self._position = messages[-1].number
-            return True
+            if kept:
+                self._delivered = kept[-1].number
+            return kept
 
 
 def _own(error: BaseException) -> BaseException:

@@ -11,12 +11,22 @@ is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from ...coordination.async_key_locks import AsyncKeyLocks
-from ...ops.errors import MetadataStoreError, TransactionRefusedError, check_conflict
-from ..errors import NoSubscriptionStateError, SubscriptionStateExistsError, TopicLostError
+from ...ops.errors import (
+    BadVersionError,
+    MetadataStoreError,
+    TransactionRefusedError,
+    check_conflict,
+)
+from ..errors import (
+    IllegalOperationError,
+    NoSubscriptionStateError,
+    SubscriptionStateExistsError,
+    TopicLostError,
+)
 from ..managers.async_marks import AsyncConsumeMarks
 from ..managers.async_subscribers import AsyncSubscriptionDataManager
 from ..managers.data import (
@@ -26,10 +36,10 @@ from ..managers.data import (
     SubscriptionState,
 )
 from ..names import escaped, name_text
-from ..tables import Version
+from ..tables import DamagedRecordError, Version
 from .async_owned import AsyncOwnedTopic, AsyncSubscription
 from .async_served import AsyncServedTopics
-from .messages import Attempt, SubscribeMode
+from .messages import Attempt, Message, MessageFilter, SubscribeMode
 
 __all__ = ["AsyncSubscribing"]
 
@@ -43,6 +53,7 @@ class AsyncSubscribing:
         marks: the consume marks.
         window: the limit of delivered, unconsumed messages of a subscriber, unless its preferences
             set another one.
+        filters: the filters that preferences may name.
         lose: loses a topic that has another owner, and returns the error for the caller.
     """
 
@@ -52,12 +63,14 @@ class AsyncSubscribing:
         subscriptions: AsyncSubscriptionDataManager,
         marks: AsyncConsumeMarks,
         window: int,
+        filters: Mapping[str, MessageFilter],
         lose: Callable[[AsyncOwnedTopic], TopicLostError],
     ) -> None:
         self._topics = topics
         self._subscriptions = subscriptions
         self._marks = marks
         self._window = window
+        self._filters = filters
         self._lose = lose
         self._key_locks = AsyncKeyLocks()  # for each subscriber of a topic
 
@@ -75,9 +88,11 @@ class AsyncSubscribing:
             SubscriberReplacedError: a later attempt has already connected the subscriber.
             SubscriptionStateExistsError: the mode is ``"create"``, and the subscription exists.
             NoSubscriptionStateError: the mode is ``"attach"``, and there is no subscription.
+            IllegalOperationError: the preferences name a filter that this hub does not have.
             TopicLostError: the hub no longer owns the topic.
             MetadataStoreError: a request has failed.
         """
+        self._filter(topic, preferences)
         key = _key(topic.claim.topic, subscriber)
         await self._key_locks.lock(key)
         try:
@@ -101,9 +116,18 @@ class AsyncSubscribing:
         try:
             topic.unsubscribe(who)
             self._marks.forget(name, who)
-            await self._subscriptions.delete_subscription_data(
-                name, subscriber, Version.ANY, beside=(topic.claim.check,)
-            )
+            version = Version.ANY
+            while True:
+                try:
+                    await self._subscriptions.delete_subscription_data(
+                        name, subscriber, version, beside=(topic.claim.check,)
+                    )
+                except DamagedRecordError as error:
+                    version = error.at
+                except BadVersionError:  # Another client has replaced the damaged record.
+                    version = Version.ANY
+                else:
+                    return True
         except NoSubscriptionStateError:
             return False
         except TransactionRefusedError as error:
@@ -111,7 +135,6 @@ class AsyncSubscribing:
             raise self._lose(topic) from error
         finally:
             self._key_locks.unlock(key)
-        return True
 
     async def _connect(
         self,
@@ -124,10 +147,8 @@ class AsyncSubscribing:
         """Connect a subscriber. The caller has locked it, so no other call removes it meanwhile."""
         data = await self._subscribed(topic, subscriber, mode, preferences)
         position = 0 if data.state is None else data.state.mark.local
-        window = self._window
-        if data.preferences is not None and data.preferences.message_window_size:
-            window = data.preferences.message_window_size
-
+        wanted = data.preferences or SubscriptionPreferences()
+        keep = self._filter(topic, wanted)
         name = topic.claim.topic
 
         async def mark(number: int) -> None:
@@ -138,7 +159,45 @@ class AsyncSubscribing:
                 if self._topics.get(name) is None:
                     self._marks.forget(name, subscriber)
 
-        return topic.subscribe(subscriber, position, window, mark, attempt)
+        subscription = topic.subscribe(
+            subscriber,
+            position,
+            wanted.message_window_size or self._window,
+            mark,
+            attempt,
+            wanted.message_bound or None,
+            keep,
+        )
+        if data.state is not None:
+            self._marks.set_stored(name, subscriber, data.state.mark)
+            if self._topics.get(name) is None:
+                self._marks.forget(name, subscriber)
+        return subscription
+
+    def _filter(
+        self, topic: AsyncOwnedTopic, preferences: SubscriptionPreferences | None
+    ) -> Callable[[Message], bool] | None:
+        """Return the function that chooses the messages of a subscriber; ``None`` for all."""
+        if preferences is None or preferences.message_filter is None:
+            return None
+        name, options = preferences.message_filter, preferences.options
+        chosen = self._filters.get(name)
+        if chosen is None:
+            raise IllegalOperationError(
+                f"the preferences name the message filter {name!r:.200}, which this hub does not "
+                "have: give it to all hubs of the region as one of their filters"
+            )
+
+        def keep(message: Message) -> bool:
+            try:
+                return chosen(message, options)
+            except Exception as error:
+                raise MetadataStoreError(
+                    f"the message filter {name!r:.200} has failed with {type(error).__name__} for "
+                    f"message {message.number} of topic {topic.claim.topic!r:.200}"
+                ) from error
+
+        return keep
 
     async def _subscribed(
         self,

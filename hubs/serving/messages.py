@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from ..managers.data import HubInfo
 
-__all__ = ["Attempt", "Message", "Published", "Redirect", "SubscribeMode"]
+__all__ = ["Attempt", "Message", "MessageFilter", "Published", "Redirect", "SubscribeMode"]
 
 #: Whether a subscription must be new, must already exist, or either.
 SubscribeMode: TypeAlias = Literal["create", "attach", "create_or_attach"]
@@ -22,6 +23,11 @@ class Message(NamedTuple):
 
     number: int
     body: bytes
+
+
+#: Returns whether a subscriber gets a message, given the ``options`` of its preferences. A hub has
+#: filters by name, and calls the one that the ``message_filter`` of the preferences names.
+MessageFilter: TypeAlias = Callable[[Message, Mapping[str, bytes]], bool]
 
 
 class Published(NamedTuple):

@@ -22,7 +22,7 @@ _SECONDS: Final = (
 )
 # The other numeric settings, with the same bound as the numbers of a load.
 _BOUND: Final = 2**64
-_COUNTS: Final = ("window", "most_redelivered", "most_shed", "max_topics")
+_COUNTS: Final = ("window", "most_redelivered", "most_shed", "max_topics", "max_created")
 _CHOICES: Final = {"ownership": get_args(OwnershipMode), "strategy": get_args(Strategy)}
 
 
@@ -36,6 +36,8 @@ class HubSettings:
         capacity: the capacity of this hub relative to others.
         max_topics: the limit of topics that it owns. Above the limit, it releases the least
             recently used topic. ``None`` for no limit.
+        max_created: the limit of new topics that it creates per second; above it, clients have to
+            try again. Each new topic leaves a record that stays. ``None`` for no limit.
         window: the limit of delivered, unconsumed messages of a subscriber, unless its preferences
             set another one.
         most_redelivered: the limit of consumed messages that a subscriber gets again after a crash
@@ -58,6 +60,7 @@ class HubSettings:
     strategy: Strategy = "two_choices"
     capacity: float = 1.0
     max_topics: int | None = None
+    max_created: int | None = None
     window: int = 1000
     most_redelivered: int = 1000
     mark_interval: float = 1.0

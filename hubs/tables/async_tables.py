@@ -151,7 +151,7 @@ class AsyncTable:
 
     async def open_cursor(self, fields: Collection[str] | None = None) -> AsyncCursor:
         """Return a cursor over all keys; see :class:`AsyncCursor` for what it shows."""
-        return await self._cursor(check_fields(fields), lambda _: True, "ascending")
+        return await self._cursor(check_fields(fields))
 
     def row(self, key: str, beside: tuple[Part, ...] = ()) -> Row:
         """Return the location of a key's record, existing or not; see ``Row`` in ``rows``.
@@ -170,19 +170,33 @@ class AsyncTable:
         return self.shelf.watchers(self._place)
 
     async def _cursor(
-        self, fields: frozenset[str] | None, chosen: Callable[[str], bool], order: Order
+        self,
+        fields: frozenset[str] | None,
+        low: str | None = None,
+        high: str | None = None,
+        chosen: Callable[[str], bool] = lambda _: True,
+        order: Order = "ascending",
     ) -> AsyncCursor:
-        names = [name for name in await self._names() if chosen(name)]
+        names = [name for name in await self._names(low, high) if chosen(name)]
         if order == "descending":
             names.reverse()
         shelf = self.shelf
         return AsyncCursor(shelf.store, self._at, names, lambda found: shelf.shown(found, fields))
 
-    async def _names(self) -> list[str]:
-        """Return the names of all keys, without foreign paths."""
+    async def _names(self, low: str | None = None, high: str | None = None) -> list[str]:
+        """Return the names of the keys in a range, both ends included, without foreign paths."""
         self.shelf.check_open()
         await self.shelf.catch_up()
-        names = await self.shelf.store.get_children(self._place)
+        store, above = self.shelf.store, len(self._place) + 1
+        if low is None and high is None:
+            names = await store.get_children(self._place)
+        else:
+            # No path comes between one and the same with a space behind it.
+            start = None if low is None else self._at(low)
+            end = None if high is None else f"{self._at(high)} "
+            names = []
+            async for page in store.scan_pages(self._place, start, end, values=False):
+                names += [path[above:] for path in page.paths]
         return [name for name in names if text_of(name) is not None]
 
     def _at(self, part: str) -> str:
@@ -205,6 +219,9 @@ class AsyncScannableTable(AsyncTable):
         fields: Collection[str] | None = None,
     ) -> AsyncCursor:
         """Return a cursor over the keys in a range; see :class:`AsyncCursor` for what it shows.
+
+        Its cost and its memory depend on the range, not on the table, except on ZooKeeper, which
+        always sends the names of all keys.
 
         Args:
             first: the bound at which the cursor starts; ``None`` for no bound.
@@ -241,7 +258,7 @@ class AsyncScannableTable(AsyncTable):
             above = low is None or name > low or (with_low and name == low)
             return above and (high is None or name < high or (with_high and name == high))
 
-        return await self._cursor(check_fields(fields), chosen, order)
+        return await self._cursor(check_fields(fields), low, high, chosen, order)
 
 
 class AsyncMetaStore:

@@ -14,12 +14,20 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 
 from ._sync.access import AccessRules
 from ._sync.hosts import Hosts, Registration
-from ._sync.modes import open_ownership
-from ._sync.ownership import ComparedOwnership, EphemeralOwnership, Ownership
+from ._sync.ownership import (
+    ComparedOwnership,
+    EphemeralOwnership,
+    Ownership,
+    open_ownership,
+)
 from .async_access import AsyncAccessRules
 from .async_hosts import AsyncHosts, AsyncRegistration
-from .async_modes import async_open_ownership
-from .async_ownership import AsyncComparedOwnership, AsyncEphemeralOwnership, AsyncOwnership
+from .async_ownership import (
+    AsyncComparedOwnership,
+    AsyncEphemeralOwnership,
+    AsyncOwnership,
+    async_open_ownership,
+)
 from .choosing import Planned, Strategy, choose, score
 from .region import Claim, Hub, HubMembership, OwnershipMode, Rule, Vacancy
 from .rules import Action

@@ -14,60 +14,41 @@ from typing import Final, get_args
 
 from ...batching import AsyncMetadataStore
 from ...coordination.async_conflicts import AsyncConflicts
-from ...coordination.async_kinds import async_check_face, async_check_store
 from ...ops.errors import BadVersionError
 from ...ops.operations import ABSENT
 from ..errors import LayoutError
 from ..formats import dumped, loaded
-from ..managers.async_factory import AsyncMetadataManagers
-from .async_hosts import AsyncHosts
-from .async_ownership import AsyncComparedOwnership, AsyncEphemeralOwnership, AsyncOwnership
 from .region import OwnershipMode
 
-__all__ = ["async_open_ownership"]
+__all__ = ["async_mode_of"]
 
 _MODES: Final[tuple[OwnershipMode, ...]] = get_args(OwnershipMode)
 
 
-async def async_open_ownership(
+async def async_mode_of(
     store: AsyncMetadataStore,
-    managers: AsyncMetadataManagers,
-    hosts: AsyncHosts,
-    mode: OwnershipMode | None = None,
-) -> AsyncOwnership:
-    """Return the ownership of a region's topics, in the mode of the region.
-
-    The first hub of a region writes the mode to ``REGION/ownership``. All others must use the same
-    mode. Otherwise, a topic would have an owner in each mode.
+    region: str,
+    wanted: OwnershipMode | None = None,
+    *,
+    write: bool = True,
+) -> OwnershipMode | None:
+    """Return the mode of a region; ``None`` if it has none yet.
 
     Args:
         store: the store.
-        managers: the managers of the region.
-        hosts: the hubs of the region.
-        mode: the mode; ``None`` for the mode of the region, or ``"ephemeral"`` if it has none yet,
-            in which case nothing is written.
+        region: the path of the region.
+        wanted: the mode that the region must have.
+        write: whether a region without a mode gets the wanted one.
 
     Raises:
         LayoutError: the region has the other mode, or a mode that this program does not know.
         MetadataStoreError: a request has failed.
     """
-    async_check_store(store, "the ownership of topics")
-    async_check_face(managers, "close", "the ownership needs managers")
-    async_check_face(hosts, "is_alive", "the ownership needs hosts")
-    region = managers.path
-    found = await _mode(store, f"{region}/ownership", mode)
-    if found == "compared":
-        return AsyncComparedOwnership(store, region, managers.ownership, hosts)
-    return AsyncEphemeralOwnership(store, region)
-
-
-async def _mode(
-    store: AsyncMetadataStore, path: str, wanted: OwnershipMode | None
-) -> OwnershipMode:
+    path = f"{region}/ownership"
     conflicts = AsyncConflicts(store.operation_timeout, path)
     while (found := await store.get(path)) is None:
-        if wanted is None:
-            return "ephemeral"
+        if wanted is None or not write:
+            return None
         try:
             await store.put(path, dumped({"mode": wanted}), ABSENT)
         except BadVersionError as refused:
@@ -83,8 +64,8 @@ async def _mode(
         if mode == known:
             if wanted not in (None, known):
                 raise LayoutError(
-                    f"the owners of the topics below {path.rpartition('/')[0]} are kept in the "
-                    f"mode {known!r}, not {wanted!r}: all hubs of a region must have the same",
+                    f"the owners of the topics below {region} are kept in the mode {known!r}, not "
+                    f"{wanted!r}: all hubs of a region must have the same; open_ownership uses it",
                     path=path,
                 )
             return known

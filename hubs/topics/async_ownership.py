@@ -10,6 +10,9 @@ epoch: once another hub has claimed the topic, such writes no longer take effect
 There are two modes. In the mode ``"ephemeral"``, the owner is an ephemeral value, which ends with
 the session of its hub. In the mode ``"compared"``, the manager of topic ownership stores the owner,
 which is valid as long as the incarnation that it names is alive.
+
+A region has one mode. Both classes refuse a region that has the other one: each would claim topics
+that a hub owns in the other mode.
 """
 
 from __future__ import annotations
@@ -31,14 +34,21 @@ from ...ops.operations import ABSENT, Check, Delete, Put
 from ...ops.paths import check_path
 from ...ops.results import GetResult
 from ..errors import NoTopicOwnerInfoError, TopicOwnerInfoExistsError
+from ..managers.async_factory import AsyncMetadataManagers
 from ..managers.async_topics import AsyncTopicOwnershipManager
 from ..managers.data import HubInfo
 from ..names import escaped, name_text
 from ..tables import DamagedRecordError, Version
 from .async_hosts import AsyncHosts
-from .region import Claim, Vacancy
+from .async_modes import async_mode_of
+from .region import Claim, OwnershipMode, Vacancy
 
-__all__ = ["AsyncComparedOwnership", "AsyncEphemeralOwnership", "AsyncOwnership"]
+__all__ = [
+    "AsyncComparedOwnership",
+    "AsyncEphemeralOwnership",
+    "AsyncOwnership",
+    "async_open_ownership",
+]
 
 
 class AsyncOwnership(Protocol):
@@ -88,13 +98,32 @@ class AsyncOwnership(Protocol):
 
 
 class _Epochs:
-    """The epochs of the topics of a region. The value of an epoch is the hub that began it."""
+    """The epochs of the topics of a region. The value of an epoch is the hub that began it.
 
-    def __init__(self, store: AsyncMetadataStore, region: str) -> None:
+    It also makes sure that the region has the mode of its user.
+    """
+
+    def __init__(self, store: AsyncMetadataStore, region: str, mode: OwnershipMode) -> None:
         async_check_store(store, "the ownership of topics")
         self._store = store
-        self._topics = f"{check_path(region)}/topics"
+        self._region = check_path(region)
+        self._topics = f"{region}/topics"
         self._lags = "linearizable_reads" not in store.capabilities
+        self._mode = mode
+        self._agreed = False  # Whether the region has this mode. Any task or thread may set it.
+        # sync:
+        # | self.check_mode(claims=False)
+        # end
+
+    async def check_mode(self, *, claims: bool) -> None:
+        """Check that the region has this mode; before a claim, give it the mode if it has none.
+
+        Raises:
+            LayoutError: the region has another mode.
+        """
+        if not self._agreed:
+            found = await async_mode_of(self._store, self._region, self._mode, write=claims)
+            self._agreed = found is not None
 
     def path(self, topic: str | bytes) -> str:
         return f"{self._topics}/{escaped(topic)}/epoch"
@@ -145,12 +174,15 @@ class AsyncEphemeralOwnership:
 
     Args:
         store: the store of the hub.
-        region: the path of the region.
+        region: the path of the region. If it has no mode yet, the first claim gives it this one.
+
+    Raises:
+        LayoutError: the region has the other mode. In asyncio, the first call raises this error.
     """
 
     def __init__(self, store: AsyncMetadataStore, region: str) -> None:
         self._store = store
-        self._epochs = _Epochs(store, region)
+        self._epochs = _Epochs(store, region, "ephemeral")
         self._topics = f"{region}/topics"
 
     async def owner(self, topic: str | bytes) -> HubInfo | None:
@@ -160,7 +192,9 @@ class AsyncEphemeralOwnership:
             IllegalOperationError: the topic is invalid.
             MetadataStoreError: a read has failed.
         """
-        found = await self._store.get(self._path(topic))
+        path = self._path(topic)
+        await self._epochs.check_mode(claims=False)
+        found = await self._store.get(path)
         return None if found is None else _info_of(found)
 
     async def look(self, topic: str | bytes) -> HubInfo | Vacancy:
@@ -192,6 +226,7 @@ class AsyncEphemeralOwnership:
             MetadataStoreError: a request has failed permanently.
         """
         path = self._path(topic)
+        await self._epochs.check_mode(claims=True)
         conflicts = self._epochs.conflicts(topic)
         while True:
             # In this order: a hub that becomes the owner after the first read begins another epoch.
@@ -205,7 +240,7 @@ class AsyncEphemeralOwnership:
             try:
                 if found is None:
                     put, claim = self._epochs.next(topic, me, epoch)
-                    hub = Put(path, me.encoded(), ABSENT, ephemeral=True)
+                    hub = Put(path, put.value, ABSENT, ephemeral=True)
                     await self._store.transaction([put, hub])
                     return claim
                 if owner is not None and not (owner.address == me.address and found.stat.owned):
@@ -239,9 +274,12 @@ class AsyncComparedOwnership:
 
     Args:
         store: the store of the hub.
-        region: the path of the region.
+        region: the path of the region. If it has no mode yet, the first claim gives it this one.
         manager: the manager of topic ownership of the region.
         hosts: the hubs of the region.
+
+    Raises:
+        LayoutError: the region has the other mode. In asyncio, the first call raises this error.
     """
 
     def __init__(
@@ -253,7 +291,7 @@ class AsyncComparedOwnership:
     ) -> None:
         async_check_face(manager, "read_owner_info", "the ownership needs a manager of ownership")
         async_check_face(hosts, "is_alive", "the ownership needs hosts")
-        self._epochs = _Epochs(store, region)
+        self._epochs = _Epochs(store, region, "compared")
         self._manager = manager
         self._hosts = hosts
 
@@ -264,6 +302,7 @@ class AsyncComparedOwnership:
             IllegalOperationError: the topic is invalid.
             MetadataStoreError: a read has failed.
         """
+        await self._epochs.check_mode(claims=False)
         found = await self._manager.read_owner_info(topic)
         if found is None or found.value is None or not await self._is_alive(found.value, None):
             return None
@@ -278,6 +317,7 @@ class AsyncComparedOwnership:
             IllegalOperationError: the topic is invalid.
             MetadataStoreError: a read has failed.
         """
+        await self._epochs.check_mode(claims=False)
         # In any order: the transaction of a claim has conditions on both.
         owner, version = await self._read(topic)
         if owner is not None and await self._is_alive(owner, None):
@@ -300,6 +340,7 @@ class AsyncComparedOwnership:
             SessionLostError: the session of the store has ended.
             MetadataStoreError: a request has failed permanently.
         """
+        await self._epochs.check_mode(claims=True)
         conflicts = self._epochs.conflicts(topic)
         while True:
             # In this order: a hub that becomes the owner after the first read begins another epoch.
@@ -354,6 +395,37 @@ class AsyncComparedOwnership:
             return me is None or owner.address != me.address or await self._hosts.is_alive(owner)
         # A hub that the view does not know yet may have claimed the topic already.
         return await self._hosts.is_alive(owner)
+
+
+async def async_open_ownership(
+    store: AsyncMetadataStore,
+    managers: AsyncMetadataManagers,
+    hosts: AsyncHosts,
+    mode: OwnershipMode | None = None,
+) -> AsyncOwnership:
+    """Return the ownership of a region's topics, in the mode of the region.
+
+    The first hub of a region writes the mode to ``REGION/ownership``. All others must use the same
+    mode. Otherwise, a topic would have an owner in each mode.
+
+    Args:
+        store: the store.
+        managers: the managers of the region.
+        hosts: the hubs of the region.
+        mode: the mode; ``None`` for the mode of the region, or ``"ephemeral"`` if it has none yet,
+            in which case the first claim writes it.
+
+    Raises:
+        LayoutError: the region has the other mode, or a mode that this program does not know.
+        MetadataStoreError: a request has failed.
+    """
+    async_check_store(store, "the ownership of topics")
+    async_check_face(managers, "close", "the ownership needs managers")
+    async_check_face(hosts, "is_alive", "the ownership needs hosts")
+    region = managers.path
+    if await async_mode_of(store, region, mode) == "compared":
+        return AsyncComparedOwnership(store, region, managers.ownership, hosts)
+    return AsyncEphemeralOwnership(store, region)
 
 
 def _claim(topic: str | bytes, me: HubInfo, path: str, version: int) -> Claim:

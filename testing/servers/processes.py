@@ -31,7 +31,8 @@ class ServerProcess:
 
     Args:
         name: the name of the server, for messages and for its log.
-        directory: the directory in which it runs.
+        directory: the directory of its log.
+        cwd: the directory in which it runs, by default that of its log.
 
     Attributes:
         directory: as given.
@@ -39,8 +40,9 @@ class ServerProcess:
         paused: whether it is paused.
     """
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, name: str, directory: Path, cwd: Path | None = None) -> None:
         self._name = name
+        self._cwd = cwd or directory
         self.directory = directory
         self.log = directory / f"{name}.log"
         self.paused = False
@@ -70,7 +72,7 @@ class ServerProcess:
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 command,
-                cwd=self.directory,
+                cwd=self._cwd,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

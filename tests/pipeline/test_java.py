@@ -61,6 +61,9 @@ def test_java_home_comes_before_path(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     assert java.find_java() == tmp_path / "home" / "bin" / "java"
     assert java.spark_java_home() == tmp_path / "home"
+    monkeypatch.chdir(tmp_path)  # Servers run elsewhere.
+    monkeypatch.setenv("JAVA_HOME", "home")
+    assert java.spark_java_home() == tmp_path / "home"
 
 
 def test_the_home_of_a_java_on_path_is_where_its_link_leads(tmp_path: Path, bare: Path) -> None:

@@ -71,11 +71,7 @@ def claims(there: Target, count: int, ownership: bh.OwnershipMode) -> Figures:
             await bh.async_open_managers(store, there.root) as managers,
         ):
             me = (await hosts.register(_ADDRESS)).info
-            owners = (
-                bh.AsyncEphemeralOwnership(store, there.root)
-                if ownership == "ephemeral"
-                else bh.AsyncComparedOwnership(store, there.root, managers.ownership, hosts)
-            )
+            owners = await bh.async_open_ownership(store, managers, hosts, ownership)
 
             async def claim(topic: str) -> None:
                 ended = await owners.claim(topic, me)

@@ -200,7 +200,10 @@ class LedgerTable:
             # Filtered by name first, so that the values of other keys are not read.
             table = self._table()
             return table._cursor(
-                None, lambda name: low <= name <= high and is_key(name), "ascending"
+                None,
+                low if first else None,
+                high if last < LAST else None,
+                lambda name: low <= name <= high and is_key(name),
             )
 
         return LedgerCursor(begin)

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Self
 
 from ....batching import MetadataStore
 from ....coordination._sync.conflicts import Conflicts
 from ....coordination._sync.kinds import check_store
-from ....ops.errors import BadVersionError
-from ....ops.operations import ABSENT, Exists
+from ....ops.errors import BadVersionError, NotEmptyError, NotFoundError
+from ....ops.operations import ABSENT, Delete, Exists
 from ....ops.paths import check_path
 from ...errors import HubsRegisteredError, LayoutError
 from ...names import text_of
@@ -22,8 +23,8 @@ from .topics import TopicOwnershipManager, TopicPersistenceManager
 __all__ = ["MetadataManagers", "format_metadata", "open_managers"]
 
 _LAYOUT: Final = "layout"
-# The parts of a region besides its layout and its hubs.
-_PARTS: Final = ("topics", "tables", "removals", "ownership")
+# The parts of a region besides its topics, its layout and its hubs.
+_PARTS: Final = ("tables", "removals", "ownership")
 
 
 class MetadataManagers:
@@ -113,6 +114,8 @@ def format_metadata(
 ) -> int:
     """Remove all metadata of a region, its layout included; return the number of values removed.
 
+    The epochs of topics stay. Logs outlive the metadata, and refuse epochs that begin again.
+
     Do not use earlier versions afterwards. Stop all hubs first: a hub that starts at the same
         moment is not noticed.
 
@@ -141,9 +144,28 @@ def format_metadata(
             "or force it",
             path=hubs,
         )
-    removed = 0
+    removed = _remove_topics(store, f"{path}/topics")
     for part in (*_PARTS, _LAYOUT):  # If this fails, the layout still says what is there.
         removed += store.delete_recursive(f"{path}/{part}").result()
+    return removed
+
+
+def _remove_topics(store: MetadataStore, topics: str) -> int:
+    """Remove the values of topics, except their epochs; return the number of values removed."""
+    removed = 0
+    for page in store.scan_pages(topics, values=False):
+        # Epochs are at TOPICS/TOPIC/epoch. A subscriber may have that name, too.
+        paths = [
+            path for path in page.paths if not re.fullmatch("/[^/]+/epoch", path[len(topics) :])
+        ]
+        for outcome in store.apply([Delete(path) for path in paths]):
+            match outcome.error:
+                case None:
+                    removed += 1
+                case NotEmptyError():  # Another program has put something below it.
+                    removed += store.delete_recursive(outcome.op.path).result()
+                case error if not isinstance(error, NotFoundError):
+                    raise error
     return removed
 
 

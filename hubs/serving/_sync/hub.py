@@ -17,6 +17,7 @@ the hub in its region, and are created when it starts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Self
 
@@ -34,10 +35,10 @@ from ...managers.layouts import Layout
 from ...names import name_text
 from ...topics._sync.access import AccessRules
 from ...topics._sync.hosts import Hosts, Registration
-from ...topics._sync.modes import open_ownership
+from ...topics._sync.ownership import open_ownership
 from ...topics.region import Claim
 from ..errors import check_message
-from ..messages import Attempt, Published, Redirect, SubscribeMode
+from ..messages import Attempt, MessageFilter, Published, Redirect, SubscribeMode
 from ..settings import HubSettings
 from .holding import Holding
 from .listeners import Listeners, TopicCallback
@@ -66,6 +67,8 @@ class TopicHub:
         logs: the logs of the messages.
         settings: the settings of the hub.
         layout: the layout of the metadata; see ``open_managers``.
+        filters: the filters that subscribers may name in their preferences. All hubs of a region
+            should have the same.
 
     Raises:
         InvalidPathError: the path is not valid.
@@ -81,6 +84,7 @@ class TopicHub:
         logs: Logs,
         settings: HubSettings | None = None,
         layout: Layout | None = None,
+        filters: Mapping[str, MessageFilter] | None = None,
     ) -> None:
         check_face(logs, "begin", "a hub needs logs of this face")
         if not isinstance(settings, HubSettings | None):
@@ -93,6 +97,7 @@ class TopicHub:
         self._store = store
         self._layout = layout
         self._logs = logs
+        self._filters = dict(filters or {})
         self._topics = ServedTopics(self.region)
         self._listeners = Listeners()
         self._stopped = Signal()
@@ -157,12 +162,14 @@ class TopicHub:
                 self._registration,
                 settings.strategy,
                 self._stopped,
+                settings.max_created,
             )
             self._subscribing = Subscribing(
                 self._topics,
                 managers.subscriptions,
                 self._marks,
                 settings.window,
+                self._filters,
                 self._holding.lose_later,
             )
             self._serves = True
@@ -274,7 +281,8 @@ class TopicHub:
             NoSubscriptionStateError: the mode is ``"attach"``, and there is no subscription.
             NoHubError: no hub can take the topic.
             TopicLostError: the hub cannot serve the topic; ask again.
-            IllegalOperationError: a name, the mode or the preferences are invalid.
+            IllegalOperationError: a name, the mode or the preferences are invalid, or the
+                preferences name a filter that this hub does not have.
             MetadataStoreError: a request has failed.
         """
         if mode not in {"create", "attach", "create_or_attach"}:

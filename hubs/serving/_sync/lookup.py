@@ -11,8 +11,11 @@ for the owner of another topic takes no lock either; only its claim does.
 
 from __future__ import annotations
 
+import threading
+import time
+
 from ....coordination.background import Signal
-from ....ops.errors import SessionLostError
+from ....ops.errors import QueueFullError, SessionLostError
 from ...errors import StaleEpochError, TopicLostError
 from ...managers.data import HubInfo
 from ...names import name_text
@@ -42,6 +45,7 @@ class Lookup:
         registration: the hub's place among the hubs of the region.
         strategy: how a hub is chosen for a topic without an owner.
         stopped: set when the hub stops, and must no longer be chosen.
+        max_created: the limit of new topics per second.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Lookup:
         registration: Registration,
         strategy: Strategy,
         stopped: Signal,
+        max_created: int | None,
     ) -> None:
         self._address = address
         self._topics = topics
@@ -66,6 +71,9 @@ class Lookup:
         self._strategy = strategy
         self._stopped = stopped
         self._planned = Planned()
+        self._max_created = max_created
+        self._lock = threading.Lock()  # guards the following field
+        self._creation = 0.0  # when the next topic may be created, without the burst of a second
 
     def find(self, who: str, topic: str | bytes, redirected: bool) -> OwnedTopic | Redirect:
         """Return the topic if this hub serves or has just claimed it; otherwise, the hub to ask.
@@ -117,7 +125,28 @@ class Lookup:
             return found, None
         if found.epoch is None:
             self._access.check("create", who, topic)
-        return self._choose(me, self._others(), redirected), found
+        owner = self._choose(me, self._others(), redirected)
+        if found.epoch is None and owner == me:
+            self._count_creation()
+        return owner, found
+
+    def _count_creation(self) -> None:
+        """Count a topic that this hub creates.
+
+        Raises:
+            QueueFullError: the hub has just created too many.
+        """
+        if self._max_created is None:
+            return
+        now = time.monotonic()
+        with self._lock:
+            due = max(self._creation, now - 1)
+            if due > now:
+                raise QueueFullError(
+                    f"hub {self._address!r} creates at most {self._max_created} new topics a "
+                    "second: try again, or raise max_created"
+                )
+            self._creation = due + 1 / self._max_created
 
     def _others(self) -> dict[str, Hub]:
         hubs = self._hosts.hubs()

@@ -9,12 +9,22 @@ is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from ....coordination._sync.key_locks import KeyLocks
-from ....ops.errors import MetadataStoreError, TransactionRefusedError, check_conflict
-from ...errors import NoSubscriptionStateError, SubscriptionStateExistsError, TopicLostError
+from ....ops.errors import (
+    BadVersionError,
+    MetadataStoreError,
+    TransactionRefusedError,
+    check_conflict,
+)
+from ...errors import (
+    IllegalOperationError,
+    NoSubscriptionStateError,
+    SubscriptionStateExistsError,
+    TopicLostError,
+)
 from ...managers._sync.marks import ConsumeMarks
 from ...managers._sync.subscribers import SubscriptionDataManager
 from ...managers.data import (
@@ -24,8 +34,8 @@ from ...managers.data import (
     SubscriptionState,
 )
 from ...names import escaped, name_text
-from ...tables import Version
-from ..messages import Attempt, SubscribeMode
+from ...tables import DamagedRecordError, Version
+from ..messages import Attempt, Message, MessageFilter, SubscribeMode
 from .owned import OwnedTopic, Subscription
 from .served import ServedTopics
 
@@ -41,6 +51,7 @@ class Subscribing:
         marks: the consume marks.
         window: the limit of delivered, unconsumed messages of a subscriber, unless its preferences
             set another one.
+        filters: the filters that preferences may name.
         lose: loses a topic that has another owner, and returns the error for the caller.
     """
 
@@ -50,12 +61,14 @@ class Subscribing:
         subscriptions: SubscriptionDataManager,
         marks: ConsumeMarks,
         window: int,
+        filters: Mapping[str, MessageFilter],
         lose: Callable[[OwnedTopic], TopicLostError],
     ) -> None:
         self._topics = topics
         self._subscriptions = subscriptions
         self._marks = marks
         self._window = window
+        self._filters = filters
         self._lose = lose
         self._key_locks = KeyLocks()  # for each subscriber of a topic
 
@@ -73,9 +86,11 @@ class Subscribing:
             SubscriberReplacedError: a later attempt has already connected the subscriber.
             SubscriptionStateExistsError: the mode is ``"create"``, and the subscription exists.
             NoSubscriptionStateError: the mode is ``"attach"``, and there is no subscription.
+            IllegalOperationError: the preferences name a filter that this hub does not have.
             TopicLostError: the hub no longer owns the topic.
             MetadataStoreError: a request has failed.
         """
+        self._filter(topic, preferences)
         key = _key(topic.claim.topic, subscriber)
         self._key_locks.lock(key)
         try:
@@ -99,9 +114,18 @@ class Subscribing:
         try:
             topic.unsubscribe(who)
             self._marks.forget(name, who)
-            self._subscriptions.delete_subscription_data(
-                name, subscriber, Version.ANY, beside=(topic.claim.check,)
-            )
+            version = Version.ANY
+            while True:
+                try:
+                    self._subscriptions.delete_subscription_data(
+                        name, subscriber, version, beside=(topic.claim.check,)
+                    )
+                except DamagedRecordError as error:
+                    version = error.at
+                except BadVersionError:  # Another client has replaced the damaged record.
+                    version = Version.ANY
+                else:
+                    return True
         except NoSubscriptionStateError:
             return False
         except TransactionRefusedError as error:
@@ -109,7 +133,6 @@ class Subscribing:
             raise self._lose(topic) from error
         finally:
             self._key_locks.unlock(key)
-        return True
 
     def _connect(
         self,
@@ -122,10 +145,8 @@ class Subscribing:
         """Connect a subscriber. The caller has locked it, so no other call removes it meanwhile."""
         data = self._subscribed(topic, subscriber, mode, preferences)
         position = 0 if data.state is None else data.state.mark.local
-        window = self._window
-        if data.preferences is not None and data.preferences.message_window_size:
-            window = data.preferences.message_window_size
-
+        wanted = data.preferences or SubscriptionPreferences()
+        keep = self._filter(topic, wanted)
         name = topic.claim.topic
 
         def mark(number: int) -> None:
@@ -136,7 +157,45 @@ class Subscribing:
                 if self._topics.get(name) is None:
                     self._marks.forget(name, subscriber)
 
-        return topic.subscribe(subscriber, position, window, mark, attempt)
+        subscription = topic.subscribe(
+            subscriber,
+            position,
+            wanted.message_window_size or self._window,
+            mark,
+            attempt,
+            wanted.message_bound or None,
+            keep,
+        )
+        if data.state is not None:
+            self._marks.set_stored(name, subscriber, data.state.mark)
+            if self._topics.get(name) is None:
+                self._marks.forget(name, subscriber)
+        return subscription
+
+    def _filter(
+        self, topic: OwnedTopic, preferences: SubscriptionPreferences | None
+    ) -> Callable[[Message], bool] | None:
+        """Return the function that chooses the messages of a subscriber; ``None`` for all."""
+        if preferences is None or preferences.message_filter is None:
+            return None
+        name, options = preferences.message_filter, preferences.options
+        chosen = self._filters.get(name)
+        if chosen is None:
+            raise IllegalOperationError(
+                f"the preferences name the message filter {name!r:.200}, which this hub does not "
+                "have: give it to all hubs of the region as one of their filters"
+            )
+
+        def keep(message: Message) -> bool:
+            try:
+                return chosen(message, options)
+            except Exception as error:
+                raise MetadataStoreError(
+                    f"the message filter {name!r:.200} has failed with {type(error).__name__} for "
+                    f"message {message.number} of topic {topic.claim.topic!r:.200}"
+                ) from error
+
+        return keep
 
     def _subscribed(
         self,

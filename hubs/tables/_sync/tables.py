@@ -149,7 +149,7 @@ class Table:
 
     def open_cursor(self, fields: Collection[str] | None = None) -> Cursor:
         """Return a cursor over all keys; see :class:`Cursor` for what it shows."""
-        return self._cursor(check_fields(fields), lambda _: True, "ascending")
+        return self._cursor(check_fields(fields))
 
     def row(self, key: str, beside: tuple[Part, ...] = ()) -> Row:
         """Return the location of a key's record, existing or not; see ``Row`` in ``rows``.
@@ -168,19 +168,33 @@ class Table:
         return self.shelf.watchers(self._place)
 
     def _cursor(
-        self, fields: frozenset[str] | None, chosen: Callable[[str], bool], order: Order
+        self,
+        fields: frozenset[str] | None,
+        low: str | None = None,
+        high: str | None = None,
+        chosen: Callable[[str], bool] = lambda _: True,
+        order: Order = "ascending",
     ) -> Cursor:
-        names = [name for name in self._names() if chosen(name)]
+        names = [name for name in self._names(low, high) if chosen(name)]
         if order == "descending":
             names.reverse()
         shelf = self.shelf
         return Cursor(shelf.store, self._at, names, lambda found: shelf.shown(found, fields))
 
-    def _names(self) -> list[str]:
-        """Return the names of all keys, without foreign paths."""
+    def _names(self, low: str | None = None, high: str | None = None) -> list[str]:
+        """Return the names of the keys in a range, both ends included, without foreign paths."""
         self.shelf.check_open()
         self.shelf.catch_up()
-        names = self.shelf.store.get_children(self._place).result()
+        store, above = self.shelf.store, len(self._place) + 1
+        if low is None and high is None:
+            names = store.get_children(self._place).result()
+        else:
+            # No path comes between one and the same with a space behind it.
+            start = None if low is None else self._at(low)
+            end = None if high is None else f"{self._at(high)} "
+            names = []
+            for page in store.scan_pages(self._place, start, end, values=False):
+                names += [path[above:] for path in page.paths]
         return [name for name in names if text_of(name) is not None]
 
     def _at(self, part: str) -> str:
@@ -203,6 +217,9 @@ class ScannableTable(Table):
         fields: Collection[str] | None = None,
     ) -> Cursor:
         """Return a cursor over the keys in a range; see :class:`Cursor` for what it shows.
+
+        Its cost and its memory depend on the range, not on the table, except on ZooKeeper, which
+        always sends the names of all keys.
 
         Args:
             first: the bound at which the cursor starts; ``None`` for no bound.
@@ -239,7 +256,7 @@ class ScannableTable(Table):
             above = low is None or name > low or (with_low and name == low)
             return above and (high is None or name < high or (with_high and name == high))
 
-        return self._cursor(check_fields(fields), chosen, order)
+        return self._cursor(check_fields(fields), low, high, chosen, order)
 
 
 class MetaStore:

@@ -22,12 +22,14 @@ from ....coordination.deadlines import Deadline
 from ....coordination.members import decode, member_name, member_path
 from ....ops.errors import (
     BadVersionError,
+    LockBusyError,
     NotFoundError,
     StoreClosedError,
     TransactionRefusedError,
     ValueDecodeError,
     check_conflict,
 )
+from ....ops.log import get_logger
 from ....ops.operations import ABSENT, Check, Delete
 from ....ops.paths import check_path
 from ....ops.results import GetResult
@@ -57,6 +59,10 @@ class _Shown(NamedTuple):
 
 _Value: TypeAlias = _Alive | HubMembership
 
+log = get_logger("batchkeeper.hubs")
+
+# Seconds until a hub says that it waits for the end of another one.
+_QUIET: Final = 2.0
 # Stands for a missing or damaged membership.
 _DAMAGED: Final = HubMembership(eligible=False)
 
@@ -177,7 +183,8 @@ class Hosts:
         """Register a hub of this process: it is alive until it leaves, or its session ends.
 
         A missing membership is written as eligible. If a hub with that address is alive, for
-        example this hub's previous process, the call waits for its end.
+        example this hub's previous process, the call waits for its end. It logs a warning if that
+            takes longer than 2 s.
 
         Args:
             address: its network address, such as ``"hub-1:4080"``.
@@ -193,7 +200,7 @@ class Hosts:
         deadline = Deadline(timeout)
         self._view.check_open()
         data = _check_load(HubLoad() if load is None else load).encoded()
-        membership = self._group.join(_part(address), data, deadline.left())
+        membership = self._join(address, data, deadline)
         try:
             # In this order: a live hub cannot be forgotten.
             path = self._path(address)
@@ -314,6 +321,20 @@ class Hosts:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path!r} of {self._store!r}>"
+
+    def _join(self, address: str, data: bytes, deadline: Deadline) -> Membership:
+        left = deadline.left()
+        if left is None or left > _QUIET:
+            try:
+                return self._group.join(_part(address), data, _QUIET)
+            except LockBusyError:
+                log.warning(
+                    "a hub with this address is alive: waiting for its end",
+                    hub=address,
+                    path=self._path(address),
+                    timeout=left,
+                )
+        return self._group.join(_part(address), data, deadline.left())
 
     def _path(self, address: str) -> str:
         return f"{self.path}/{_part(address)}"

@@ -12,58 +12,41 @@ from typing import Final, get_args
 
 from ....batching import MetadataStore
 from ....coordination._sync.conflicts import Conflicts
-from ....coordination._sync.kinds import check_face, check_store
 from ....ops.errors import BadVersionError
 from ....ops.operations import ABSENT
 from ...errors import LayoutError
 from ...formats import dumped, loaded
-from ...managers._sync.factory import MetadataManagers
 from ..region import OwnershipMode
-from .hosts import Hosts
-from .ownership import ComparedOwnership, EphemeralOwnership, Ownership
 
-__all__ = ["open_ownership"]
+__all__ = ["mode_of"]
 
 _MODES: Final[tuple[OwnershipMode, ...]] = get_args(OwnershipMode)
 
 
-def open_ownership(
+def mode_of(
     store: MetadataStore,
-    managers: MetadataManagers,
-    hosts: Hosts,
-    mode: OwnershipMode | None = None,
-) -> Ownership:
-    """Return the ownership of a region's topics, in the mode of the region.
-
-    The first hub of a region writes the mode to ``REGION/ownership``. All others must use the same
-    mode. Otherwise, a topic would have an owner in each mode.
+    region: str,
+    wanted: OwnershipMode | None = None,
+    *,
+    write: bool = True,
+) -> OwnershipMode | None:
+    """Return the mode of a region; ``None`` if it has none yet.
 
     Args:
         store: the store.
-        managers: the managers of the region.
-        hosts: the hubs of the region.
-        mode: the mode; ``None`` for the mode of the region, or ``"ephemeral"`` if it has none yet,
-            in which case nothing is written.
+        region: the path of the region.
+        wanted: the mode that the region must have.
+        write: whether a region without a mode gets the wanted one.
 
     Raises:
         LayoutError: the region has the other mode, or a mode that this program does not know.
         MetadataStoreError: a request has failed.
     """
-    check_store(store, "the ownership of topics")
-    check_face(managers, "close", "the ownership needs managers")
-    check_face(hosts, "is_alive", "the ownership needs hosts")
-    region = managers.path
-    found = _mode(store, f"{region}/ownership", mode)
-    if found == "compared":
-        return ComparedOwnership(store, region, managers.ownership, hosts)
-    return EphemeralOwnership(store, region)
-
-
-def _mode(store: MetadataStore, path: str, wanted: OwnershipMode | None) -> OwnershipMode:
+    path = f"{region}/ownership"
     conflicts = Conflicts(store.operation_timeout, path)
     while (found := store.get(path).result()) is None:
-        if wanted is None:
-            return "ephemeral"
+        if wanted is None or not write:
+            return None
         try:
             store.put(path, dumped({"mode": wanted}), ABSENT).result()
         except BadVersionError as refused:
@@ -79,8 +62,8 @@ def _mode(store: MetadataStore, path: str, wanted: OwnershipMode | None) -> Owne
         if mode == known:
             if wanted not in (None, known):
                 raise LayoutError(
-                    f"the owners of the topics below {path.rpartition('/')[0]} are kept in the "
-                    f"mode {known!r}, not {wanted!r}: all hubs of a region must have the same",
+                    f"the owners of the topics below {region} are kept in the mode {known!r}, not "
+                    f"{wanted!r}: all hubs of a region must have the same; open_ownership uses it",
                     path=path,
                 )
             return known

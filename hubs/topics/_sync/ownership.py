@@ -8,6 +8,9 @@ epoch: once another hub has claimed the topic, such writes no longer take effect
 There are two modes. In the mode ``"ephemeral"``, the owner is an ephemeral value, which ends with
 the session of its hub. In the mode ``"compared"``, the manager of topic ownership stores the owner,
 which is valid as long as the incarnation that it names is alive.
+
+A region has one mode. Both classes refuse a region that has the other one: each would claim topics
+that a hub owns in the other mode.
 """
 
 from __future__ import annotations
@@ -29,14 +32,21 @@ from ....ops.operations import ABSENT, Check, Delete, Put
 from ....ops.paths import check_path
 from ....ops.results import GetResult
 from ...errors import NoTopicOwnerInfoError, TopicOwnerInfoExistsError
+from ...managers._sync.factory import MetadataManagers
 from ...managers._sync.topics import TopicOwnershipManager
 from ...managers.data import HubInfo
 from ...names import escaped, name_text
 from ...tables import DamagedRecordError, Version
-from ..region import Claim, Vacancy
+from ..region import Claim, OwnershipMode, Vacancy
 from .hosts import Hosts
+from .modes import mode_of
 
-__all__ = ["ComparedOwnership", "EphemeralOwnership", "Ownership"]
+__all__ = [
+    "ComparedOwnership",
+    "EphemeralOwnership",
+    "Ownership",
+    "open_ownership",
+]
 
 
 class Ownership(Protocol):
@@ -86,13 +96,30 @@ class Ownership(Protocol):
 
 
 class _Epochs:
-    """The epochs of the topics of a region. The value of an epoch is the hub that began it."""
+    """The epochs of the topics of a region. The value of an epoch is the hub that began it.
 
-    def __init__(self, store: MetadataStore, region: str) -> None:
+    It also makes sure that the region has the mode of its user.
+    """
+
+    def __init__(self, store: MetadataStore, region: str, mode: OwnershipMode) -> None:
         check_store(store, "the ownership of topics")
         self._store = store
-        self._topics = f"{check_path(region)}/topics"
+        self._region = check_path(region)
+        self._topics = f"{region}/topics"
         self._lags = "linearizable_reads" not in store.capabilities
+        self._mode = mode
+        self._agreed = False  # Whether the region has this mode. Any task or thread may set it.
+        self.check_mode(claims=False)
+
+    def check_mode(self, *, claims: bool) -> None:
+        """Check that the region has this mode; before a claim, give it the mode if it has none.
+
+        Raises:
+            LayoutError: the region has another mode.
+        """
+        if not self._agreed:
+            found = mode_of(self._store, self._region, self._mode, write=claims)
+            self._agreed = found is not None
 
     def path(self, topic: str | bytes) -> str:
         return f"{self._topics}/{escaped(topic)}/epoch"
@@ -139,12 +166,15 @@ class EphemeralOwnership:
 
     Args:
         store: the store of the hub.
-        region: the path of the region.
+        region: the path of the region. If it has no mode yet, the first claim gives it this one.
+
+    Raises:
+        LayoutError: the region has the other mode. In asyncio, the first call raises this error.
     """
 
     def __init__(self, store: MetadataStore, region: str) -> None:
         self._store = store
-        self._epochs = _Epochs(store, region)
+        self._epochs = _Epochs(store, region, "ephemeral")
         self._topics = f"{region}/topics"
 
     def owner(self, topic: str | bytes) -> HubInfo | None:
@@ -154,7 +184,9 @@ class EphemeralOwnership:
             IllegalOperationError: the topic is invalid.
             MetadataStoreError: a read has failed.
         """
-        found = self._store.get(self._path(topic)).result()
+        path = self._path(topic)
+        self._epochs.check_mode(claims=False)
+        found = self._store.get(path).result()
         return None if found is None else _info_of(found)
 
     def look(self, topic: str | bytes) -> HubInfo | Vacancy:
@@ -186,6 +218,7 @@ class EphemeralOwnership:
             MetadataStoreError: a request has failed permanently.
         """
         path = self._path(topic)
+        self._epochs.check_mode(claims=True)
         conflicts = self._epochs.conflicts(topic)
         while True:
             # In this order: a hub that becomes the owner after the first read begins another epoch.
@@ -199,7 +232,7 @@ class EphemeralOwnership:
             try:
                 if found is None:
                     put, claim = self._epochs.next(topic, me, epoch)
-                    hub = Put(path, me.encoded(), ABSENT, ephemeral=True)
+                    hub = Put(path, put.value, ABSENT, ephemeral=True)
                     self._store.transaction([put, hub]).result()
                     return claim
                 if owner is not None and not (owner.address == me.address and found.stat.owned):
@@ -233,9 +266,12 @@ class ComparedOwnership:
 
     Args:
         store: the store of the hub.
-        region: the path of the region.
+        region: the path of the region. If it has no mode yet, the first claim gives it this one.
         manager: the manager of topic ownership of the region.
         hosts: the hubs of the region.
+
+    Raises:
+        LayoutError: the region has the other mode. In asyncio, the first call raises this error.
     """
 
     def __init__(
@@ -247,7 +283,7 @@ class ComparedOwnership:
     ) -> None:
         check_face(manager, "read_owner_info", "the ownership needs a manager of ownership")
         check_face(hosts, "is_alive", "the ownership needs hosts")
-        self._epochs = _Epochs(store, region)
+        self._epochs = _Epochs(store, region, "compared")
         self._manager = manager
         self._hosts = hosts
 
@@ -258,6 +294,7 @@ class ComparedOwnership:
             IllegalOperationError: the topic is invalid.
             MetadataStoreError: a read has failed.
         """
+        self._epochs.check_mode(claims=False)
         found = self._manager.read_owner_info(topic)
         if found is None or found.value is None or not self._is_alive(found.value, None):
             return None
@@ -272,6 +309,7 @@ class ComparedOwnership:
             IllegalOperationError: the topic is invalid.
             MetadataStoreError: a read has failed.
         """
+        self._epochs.check_mode(claims=False)
         # In any order: the transaction of a claim has conditions on both.
         owner, version = self._read(topic)
         if owner is not None and self._is_alive(owner, None):
@@ -294,6 +332,7 @@ class ComparedOwnership:
             SessionLostError: the session of the store has ended.
             MetadataStoreError: a request has failed permanently.
         """
+        self._epochs.check_mode(claims=True)
         conflicts = self._epochs.conflicts(topic)
         while True:
             # In this order: a hub that becomes the owner after the first read begins another epoch.
@@ -348,6 +387,37 @@ class ComparedOwnership:
             return me is None or owner.address != me.address or self._hosts.is_alive(owner)
         # A hub that the view does not know yet may have claimed the topic already.
         return self._hosts.is_alive(owner)
+
+
+def open_ownership(
+    store: MetadataStore,
+    managers: MetadataManagers,
+    hosts: Hosts,
+    mode: OwnershipMode | None = None,
+) -> Ownership:
+    """Return the ownership of a region's topics, in the mode of the region.
+
+    The first hub of a region writes the mode to ``REGION/ownership``. All others must use the same
+    mode. Otherwise, a topic would have an owner in each mode.
+
+    Args:
+        store: the store.
+        managers: the managers of the region.
+        hosts: the hubs of the region.
+        mode: the mode; ``None`` for the mode of the region, or ``"ephemeral"`` if it has none yet,
+            in which case the first claim writes it.
+
+    Raises:
+        LayoutError: the region has the other mode, or a mode that this program does not know.
+        MetadataStoreError: a request has failed.
+    """
+    check_store(store, "the ownership of topics")
+    check_face(managers, "close", "the ownership needs managers")
+    check_face(hosts, "is_alive", "the ownership needs hosts")
+    region = managers.path
+    if mode_of(store, region, mode) == "compared":
+        return ComparedOwnership(store, region, managers.ownership, hosts)
+    return EphemeralOwnership(store, region)
 
 
 def _claim(topic: str | bytes, me: HubInfo, path: str, version: int) -> Claim:

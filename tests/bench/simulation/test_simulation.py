@@ -89,13 +89,16 @@ def test_hubs_keep_their_promises_while_they_fail(
 def test_the_command(server: LocalServer, tmp_path: Path) -> None:
     """It prints the verdicts, writes the picture, and leaves nothing in the store."""
     url = f"{server.url}/beside"
+    tmp_path.joinpath("password").write_text("secret")
     with bk.open_store(url) as store:
         store.put("/mine", b"").result()
     done = run_python(
         *COMMAND[1:],
         *("--store", url, "hubs", "simulate", "--hubs", "2", "--topics", "4", "--minutes", "0.1"),
         *("--faults", "none", "--rate", "40", "-o", "json"),
-        cwd=tmp_path,  # Its folder is `.scratch` there, from which hubs and clients must find it.
+        cwd=tmp_path,  # Its folder is `.scratch` there, from which hubs and clients must find it,
+        # and so must they find a file that the environment or the URL names.
+        env=os.environ | {"BATCHKEEPER_USERNAME": "me", "BATCHKEEPER_PASSWORD_FILE": "password"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)

@@ -14,6 +14,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.hubs.errors import IllegalOperationError, KeyExistsError, NoKeyError
+from batchkeeper.hubs.ledgers import LedgerTable
 from batchkeeper.hubs.tables import (
     AsyncMetaStore,
     MetaStore,
@@ -26,6 +27,7 @@ from batchkeeper.hubs.tables._sync.generations import ByGeneration
 from batchkeeper.hubs.tables._sync.writes import execute
 from batchkeeper.hubs.tables.records import Record, encoded
 from batchkeeper.hubs.tables.rows import Row
+from batchkeeper.testing import FaultInjector
 
 from ...waiting import PATIENCE, result
 
@@ -328,6 +330,19 @@ def test_cursors_show_ranges(table: ScannableTable, order: Order) -> None:
     assert [entry.value for entry in table.open_cursor("b", fields=["f"])] == [
         {"f": key.encode()} for key in keys
     ]
+
+
+def test_a_range_reads_only_its_keys(memory: bk.MetadataStore, faults: FaultInjector) -> None:
+    """Neither a cursor over a range nor one over some ledgers lists the names of all others."""
+    with MetaStore(memory) as tables:
+        table, ledgers = tables.create_scannable_table("t"), LedgerTable(tables)
+        for number in range(9):
+            table.put(f"k{number}", {}, Version.NEW)
+            ledgers.create(number, b"")
+        faults.fail("get_children", error=bk.StoreUnavailableError("all names were read"))
+        assert keys_of(table.open_cursor("k3", False, "k5")) == ["k4", "k5"]
+        assert [ledger.ledger_id for ledger in ledgers.ledgers(7)] == [7, 8]
+        assert [ledger.ledger_id for ledger in ledgers.ledgers(last=1)] == [0, 1]
 
 
 def test_cursors_show_what_is_there_when_a_page_is_read(table: ScannableTable) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import batchkeeper as bk
 from batchkeeper.hubs import (
+    AsyncComparedOwnership,
     AsyncEphemeralOwnership,
     AsyncHosts,
+    Claim,
     ComparedOwnership,
     EphemeralOwnership,
     Hosts,
@@ -60,6 +63,39 @@ def test_a_race_ends_in_one_mode(store: bk.MetadataStore) -> None:
         found = [*pool.map(start, range(16))]
     assert found.count(None) == 8
     assert len({*found}) == 2
+
+
+def test_a_class_of_the_other_mode_is_refused(fresh_url: Callable[[str], str]) -> None:
+    """It would claim what a hub owns in the mode of the region, or say that nobody owns it."""
+    url = fresh_url("memory")
+    with bk.open_store(url) as store, open_managers(store, R) as managers, Hosts(store, R) as hosts:
+        early = EphemeralOwnership(store, R)  # The region has no mode yet.
+        me = hosts.register("hub-1:4080").info
+        compared = ComparedOwnership(store, R, managers.ownership, hosts)
+        assert isinstance(compared.claim("t", me), Claim)
+        for call in (
+            lambda: early.claim("t", me),
+            lambda: early.look("t"),
+            lambda: early.owner("t"),
+        ):
+            with pytest.raises(LayoutError, match="mode 'compared', not 'ephemeral'"):
+                call()
+        with pytest.raises(LayoutError, match="mode 'compared', not 'ephemeral'"):
+            EphemeralOwnership(store, R)
+        store.put(f"{R}/ownership", b'{"v": 1, "mode": "ephemeral"}').result()
+        with pytest.raises(LayoutError, match="mode 'ephemeral', not 'compared'"):
+            ComparedOwnership(store, R, managers.ownership, hosts)
+
+        async def claim() -> None:
+            async with (
+                bk.open_async_store(url) as tasks,
+                await async_open_managers(tasks, R) as managers,
+                AsyncHosts(tasks, R) as hosts,
+            ):
+                await AsyncComparedOwnership(tasks, R, managers.ownership, hosts).claim("t", me)
+
+        with pytest.raises(LayoutError, match="mode 'ephemeral', not 'compared'"):
+            asyncio.run(claim())
 
 
 @pytest.mark.parametrize("record", [b"", b"[]", b'{"v": 1, "mode": "new"}', b'{"v": 2}'])

@@ -21,8 +21,10 @@ from batchkeeper.hubs.topics import (
     Hosts,
     Hub,
     Ownership,
+    OwnershipMode,
     Registration,
     Vacancy,
+    open_ownership,
 )
 from batchkeeper.testing import FaultInjector
 from batchkeeper.testing.faults import Target
@@ -56,24 +58,24 @@ class Side(NamedTuple):
 
 
 @pytest.fixture(params=["ephemeral", "compared"])
-def mode(request: pytest.FixtureRequest) -> str:
+def mode(request: pytest.FixtureRequest) -> OwnershipMode:
     """Each of the modes."""
-    found: str = request.param
+    found: OwnershipMode = request.param
     return found
 
 
 @pytest.fixture
-def side(mode: str, another: Callable[[], bk.MetadataStore]) -> Iterator[Callable[[str], Side]]:
+def side(
+    mode: OwnershipMode, another: Callable[[], bk.MetadataStore]
+) -> Iterator[Callable[[str], Side]]:
     """Make a hub with a session of its own, where the store can have several."""
     with ExitStack() as stack:
 
         def make(address: str) -> Side:
             store = another()
             hosts = stack.enter_context(Hosts(store, R))
-            ownership: Ownership = EphemeralOwnership(store, R)
-            if mode == "compared":
-                managers = stack.enter_context(open_managers(store, R, "tables"))
-                ownership = ComparedOwnership(store, R, managers.ownership, hosts)
+            managers = stack.enter_context(open_managers(store, R, "tables"))
+            ownership = open_ownership(store, managers, hosts, mode)
             return Side(store, hosts.register(address), ownership, hosts)
 
         yield make
@@ -260,7 +262,7 @@ def test_a_topic_that_changes_hands_within_a_claim(
     assert two.claim().epoch == 2
 
 
-def test_a_hub_that_has_left_owns_nothing(one: Side, two: Side, mode: str) -> None:
+def test_a_hub_that_has_left_owns_nothing(one: Side, two: Side, mode: OwnershipMode) -> None:
     """Its topics can be claimed as soon as it is not alive any more, or has released them."""
     claim = one.claim()
     two.store.sync()
@@ -275,7 +277,9 @@ def test_a_hub_that_has_left_owns_nothing(one: Side, two: Side, mode: str) -> No
 
 
 @pytest.mark.parametrize("damage", [b"", b"hub-1:4080", b'{"v":2}'])
-def test_a_damaged_owner_is_replaced(one: Side, two: Side, mode: str, damage: bytes) -> None:
+def test_a_damaged_owner_is_replaced(
+    one: Side, two: Side, mode: OwnershipMode, damage: bytes
+) -> None:
     """It owns nothing, and the next claim takes its place, with a greater epoch."""
     place = {"ephemeral": f"{R}/topics/t/hub", "compared": f"{R}/tables/owners/t"}[mode]
     result(one.store.put(place, damage))
@@ -287,7 +291,7 @@ def test_a_damaged_owner_is_replaced(one: Side, two: Side, mode: str, damage: by
     assert two.ownership.owner("t") == two.me
 
 
-def test_epochs_survive_what_removes_the_owner(one: Side, two: Side, mode: str) -> None:
+def test_epochs_survive_what_removes_the_owner(one: Side, two: Side, mode: OwnershipMode) -> None:
     """Somebody may remove the owner by hand; the next claim still has a greater epoch."""
     first = one.claim()
     place = {"ephemeral": f"{R}/topics/t/hub", "compared": f"{R}/tables/owners/t"}[mode]
@@ -315,16 +319,16 @@ def test_what_is_no_topic_is_refused(one: Side) -> None:
             one.ownership.owner(topic)  # type: ignore[arg-type]
 
 
-def test_a_lost_answer_is_no_lost_claim(fresh_url: Callable[[str], str], mode: str) -> None:
+def test_a_lost_answer_is_no_lost_claim(
+    fresh_url: Callable[[str], str], mode: OwnershipMode
+) -> None:
     """If the outcome of a claim is unknown, the next read decides."""
     faults = FaultInjector()
     with ExitStack() as stack:
         store = stack.enter_context(bk.open_store(fresh_url("memory"), wrap=faults))
         hosts = stack.enter_context(Hosts(store, R))
-        ownership: Ownership = EphemeralOwnership(store, R)
-        if mode == "compared":
-            managers = stack.enter_context(open_managers(store, R))
-            ownership = ComparedOwnership(store, R, managers.ownership, hosts)
+        managers = stack.enter_context(open_managers(store, R))
+        ownership = open_ownership(store, managers, hosts, mode)
         me = hosts.register("hub-1:4080").info
         faults.fail("transaction", error=bk.IndeterminateError("no answer"))
         claim = ownership.claim("t", me)
