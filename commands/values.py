@@ -76,6 +76,9 @@ def declare(add: Add) -> None:
     delete.add_argument(
         "-r", "--recursive", action="store_true", help="remove the values below the paths, too"
     )
+    delete.add_argument(
+        "--dry-run", action="store_true", help="with -r, count the values and remove none"
+    )
     add_foreign(delete)
 
     for command in (put, delete):
@@ -212,6 +215,8 @@ def _value(arguments: argparse.Namespace) -> bytes:
 def _delete(arguments: argparse.Namespace) -> int:
     if arguments.recursive:
         return delete_trees(arguments)
+    if arguments.dry_run:
+        raise InputError("delete takes --dry-run with -r only")
     paths: list[str] = arguments.paths
     check_paths(paths)
     version, revision = arguments.expected_version, arguments.expected_revision

@@ -145,25 +145,27 @@ def get_trees(arguments: argparse.Namespace) -> int:
 
 
 def delete_trees(arguments: argparse.Namespace) -> int:
-    """Run ``delete -r``: remove the values at and below paths, and print how many there were."""
+    """Run ``delete -r``: remove the values at and below paths, and print how many there were.
+
+    With ``--dry-run``, print how many there are, and remove none.
+    """
     if arguments.expected_version is not None or arguments.expected_revision is not None:
         raise InputError("delete -r takes no --expected-version and no --expected-revision")
     check_paths(arguments.paths, root=True)
     codes = [OK]
     with open_named(arguments, create=False) as store:
         for path in arguments.paths:
-            removed = store.delete_recursive(path).result()
+            removed = None if arguments.dry_run else store.delete_recursive(path).result()
+            left, kept = 0, ForeignKeys()
+            for page in store.scan_pages(path, values=False):
+                left += len(page)
+                kept.add(page.foreign)
+            number, what = (left, "would_delete") if removed is None else (removed, "deleted")
             if arguments.output == "table":
-                write(f"{path}\t{removed}\n".encode())
+                write(f"{path}\t{number}\n".encode())
             else:
-                write_json({"path": path, "deleted": removed}, arguments.output)
-            kept = _foreign_under(store, path)
+                write_json({"path": path, what: number}, arguments.output)
             codes.append(tell_foreign(kept, "kept", allowed=arguments.allow_foreign_keys))
+    if arguments.dry_run:
+        tell("nothing was removed (--dry-run); scan --no-values lists the paths")
     return worst(codes)
-
-
-def _foreign_under(store: MetadataStore, path: str) -> ForeignKeys:
-    found = ForeignKeys()
-    for page in store.scan_pages(path, values=False):
-        found.add(page.foreign)
-    return found

@@ -36,7 +36,7 @@ from .state import PLAN, REPORT, CopyPlan, done_ranges, range_name, read_plan
 from .summary import left_out, written
 from .writing import REPORT_DDL, report_batch, total
 
-__all__ = ["copy"]
+__all__ = ["copy", "preview"]
 
 # The most rows and bytes that a task reads before it writes them.
 _CHUNK_ROWS: Final = 10_000
@@ -101,6 +101,25 @@ def copy(
         "report": place,
     }
     return fine, summary
+
+
+def preview(
+    spark: SparkSession, source: Store, target: Store, steps: Steps, *, overwrite: bool = False
+) -> dict[str, Any]:
+    """Return the summary of a dry run, which compares both sides and writes nothing."""
+    steps.begin("comparing")
+    left = stored_rows(spark, source.given)
+    found = compare(left, stored_rows(spark, {**target.given, "revision": None}))
+    different = "would_replace" if overwrite else "would_conflict"
+    return {
+        "job": "copy",
+        "dry_run": True,
+        "would_create": found.counts["only_left"],
+        different: found.counts["different"],
+        "equal": found.counts["equal"],
+        "only_in_target": found.counts["only_right"],
+        f"paths_{different}": [*found.examples["different"]],
+    }
 
 
 def _plan(

@@ -14,7 +14,7 @@ from ...ops.errors import InvalidSettingError, error_class
 from ...ops.exit_codes import BAD_INPUT, OK, REFUSED, exit_code
 from ..clients import opened
 from ..row_report import DONE, STATUSES
-from .copies import copy
+from .copies import copy, preview
 from .diff import diff
 from .export import export, restore
 from .folder import Folder
@@ -62,7 +62,8 @@ def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
         # Report a store that cannot be opened now, once, and not in every task after Spark's start.
         for place, store in enumerate(stores):
             if store is not None:
-                with opened(store.options, read_only=place not in _WRITTEN[arguments.job]):
+                reads = place not in _WRITTEN[arguments.job] or getattr(arguments, "dry_run", False)
+                with opened(store.options, read_only=reads):
                     pass
         with progress() as steps:
             steps.begin("starting Spark")
@@ -106,7 +107,8 @@ def _load(
     kind = arguments.format or format_of(arguments.files[0])
     # Make them absolute: Java's working directory may differ from ours.
     files = [name if "://" in name else str(Path(name).absolute()) for name in arguments.files]
-    summary = load(spark, files, kind, store.options, steps, create_only=arguments.create_only)
+    only, dry = arguments.create_only, arguments.dry_run
+    summary = load(spark, files, kind, store.options, steps, create_only=only, dry_run=dry)
     return _code_of(summary), summary
 
 
@@ -126,7 +128,8 @@ def _restore(
     [store] = stores
     assert store is not None
     folder = Folder(arguments.folder)
-    summary = restore(spark, folder, store.options, steps, create_only=arguments.create_only)
+    only, dry = arguments.create_only, arguments.dry_run
+    summary = restore(spark, folder, store.options, steps, create_only=only, dry_run=dry)
     return _code_of(summary), summary
 
 
@@ -136,6 +139,8 @@ def _copy(
     source, target = stores
     assert source is not None
     assert target is not None
+    if arguments.dry_run:
+        return OK, preview(spark, source, target, steps, overwrite=arguments.overwrite)
     folder = Folder(arguments.state)
     fine, summary = copy(
         spark,
@@ -194,5 +199,6 @@ def _whole(code: int, summary: Mapping[str, Any], arguments: argparse.Namespace)
 
 
 def _code_of(summary: Mapping[str, Any]) -> int:
-    bad = summary.get("bad_rows") or any(summary["outcomes"][kind] for kind in _NOT_DONE)
+    ended = summary.get("outcomes", {})  # A dry run has none.
+    bad = summary.get("bad_rows") or any(ended.get(kind) for kind in _NOT_DONE)
     return REFUSED if bad else OK

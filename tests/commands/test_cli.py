@@ -450,6 +450,17 @@ def test_load_from_standard_input(tmp_path: Path) -> None:
         assert done.stderr == b""
 
 
+def test_a_dry_run_of_load_says_what_is_there(run: Run, url: str, tmp_path: Path) -> None:
+    """It checks the lines, counts the paths that hold a value, and writes nothing."""
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(lines([{"path": "/a", "value": "new"}, {"path": "/b", "value": "new"}]))
+    run("put", "/a", "old")
+    code, output, errors = run("load", str(file), "--dry-run", "-o", "json")
+    assert summary(output) == {"would_create": 1, "would_replace": 1, "skipped": 0}
+    assert (code, errors) == (0, ["batchkeeper: nothing was written (--dry-run)"])
+    assert run("scan") == (0, b"/a\told\n", [])
+
+
 def test_load_can_spare_what_is_there(run: Run, url: str, tmp_path: Path) -> None:
     """--create-only keeps existing values, counts them as conflicts, and ends with 1."""
     file = tmp_path / "records"

@@ -182,7 +182,15 @@ def test_count(run: Run, filled: str) -> None:
 
 
 def test_delete_recursive(run: Run, filled: str) -> None:
-    """It removes what is at and below the paths, and says how many values that were."""
+    """It removes what is at and below the paths, and says how many values that were.
+
+    A dry run says how many there are.
+    """
+    nothing = "batchkeeper: nothing was removed (--dry-run); scan --no-values lists the paths"
+    dry = ("delete", "--dry-run")
+    assert run(*dry, "-r", "/a", "/none") == (0, b"/a\t3\n/none\t0\n", [nothing])
+    assert json.loads(run(*dry, "-r", "/", "-o", "jsonl")[1]) == {"path": "/", "would_delete": 5}
+    assert run(*dry, "/a")[0] == 3
     assert run("delete", "-r", "/a", "/none") == (0, b"/a\t3\n/none\t0\n", [])
     assert run("scan", "--no-values")[1] == b"/a-b\n/z\n"
     assert run("delete", "-r", "/", "-o", "jsonl") == (0, b'{"path": "/", "deleted": 2}\n', [])

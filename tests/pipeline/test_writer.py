@@ -234,6 +234,8 @@ def test_a_failed_overwrite_deletes_nothing(spark: SparkSession, etcd_url: str) 
             "StoreUnavailableError",
         ),
         ("overwrite", "path, value", {}, "overwrite needs a prefix"),
+        ("overwrite", "path, value", {"url": "etcd://h:1/"}, "overwrite needs a prefix"),
+        ("overwrite", "path, value", {"url": "rocksdb:///none/x"}, "overwrite needs a prefix"),
         ("overwrite", "*", {"prefix": "/t"}, "only unconditional rows"),
         ("overwrite", "path, value", {"prefix": "/t", "on_error": "skip"}, "cannot skip rows"),
     ],
