@@ -29,6 +29,7 @@ from ...ops.results import WatchEvent
 from ..backend import WatchHandle
 from ..local import Concerned, LocalWatches
 from .database import Database
+from .files import note_synced
 from .layout import META, META_KEY, SESSIONS_FORMAT, Meta
 
 __all__ = ["Commits"]
@@ -62,6 +63,7 @@ class Commits:
         self._write_options = WriteOptions()
         self._write_lock = threading.Lock()
         self._written = 0  # batches in the log, counted since the store was opened
+        self._written_revision = self.revision  # that of the last of them, set after its number
         # The keys of each batch that is in the log, or about to be, but not on the disk, by the
         # batch's number. Added under the write lock, removed under the sync lock, read without one.
         self._unsynced: dict[int, list[bytes]] = {}
@@ -119,6 +121,7 @@ class Commits:
                 f"RocksDB failed to write in {self._database.directory}: {error}"
             ) from error
         self._written = number
+        self._written_revision = self.revision
         return number
 
     def use_sessions_format(self) -> None:
@@ -218,6 +221,7 @@ class Commits:
             # next sync would succeed without it. Nothing later in the log would then survive a
             # power cut, so the store writes nothing more.
             if self._sync_failure is None:
+                revision = self._written_revision  # Read first: a later batch may be under way.
                 written = self._written
                 try:
                     self._database.db.flush_wal(True)
@@ -229,6 +233,7 @@ class Commits:
                     for done in range(self._synced + 1, written + 1):
                         self._unsynced.pop(done, None)
                     self._synced = written
+                    note_synced(self._database.directory, revision)
             return self._sync_failure
 
     def _send_events(self) -> None:
