@@ -6,6 +6,7 @@ import json
 import os
 import re
 import struct
+import tempfile
 import time
 import zlib
 from contextlib import suppress
@@ -42,6 +43,9 @@ _UNFINISHED = re.compile(
     r"LOCK|LOG(\.old\.\d+)?|IDENTITY|(MANIFEST|OPTIONS)-\d+|\d+\.dbtmp|OPTIONS-\d+\.dbtmp"
     r"|rocksdict-config\.json"
 )
+
+# The files of a database that RocksDB reads.
+_READ: Final = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.(log|sst)")
 
 _CONFIG: Final = "rocksdict-config.json"
 
@@ -156,7 +160,7 @@ def open_files_to_read(directory: str, deadline: float) -> Rdict:
         before = _manifest(directory)
         failure = None
         try:
-            db = open_files(directory, new=False, read_only=True)
+            db = _open_linked(directory)
         except StoreUnavailableError as error:
             failure = error  # The writer may have deleted a table, too.
         if _manifest(directory) == before:
@@ -171,6 +175,23 @@ def open_files_to_read(directory: str, deadline: float) -> Rdict:
                 "during every attempt to open them"
             ) from failure
         time.sleep(_BETWEEN_OPENINGS)
+
+
+def _open_linked(directory: str) -> Rdict:
+    """Open a store for reading in a directory of our own, with links to its files.
+
+    rocksdict writes its configuration into the directory that it opens, even for reading. RocksDB
+    itself opens all files at once, so the links may go then.
+    """
+    links = ""
+    try:
+        with tempfile.TemporaryDirectory(prefix="batchkeeper-") as links:
+            for name in filter(_READ.fullmatch, os.listdir(directory)):
+                os.symlink(os.path.join(directory, name), os.path.join(links, name))
+            return open_files(links, new=False, read_only=True)
+    except (OSError, StoreUnavailableError) as error:
+        reason = str(error).replace(links or directory, directory)
+        raise StoreUnavailableError(reason) from error
 
 
 def _manifest(directory: str) -> tuple[str, int]:

@@ -581,7 +581,9 @@ def test_a_read_only_opener_sees_what_is_there_and_writes_nothing(
 ) -> None:
     """Beside its writer, any number of readers can open a store, and see its state at that time."""
     write(backend, Put("/a", b"1"))
+    before = {path: path.stat().st_mtime_ns for path in (directory, *directory.iterdir())}
     readers = [opened(directory, "?read_only=true") for _ in range(2)]
+    assert before == {path: path.stat().st_mtime_ns for path in before}
     write(backend, Put("/a", b"2"))
     for reader in readers:
         (found,) = read(reader, Get("/a"))
