@@ -32,8 +32,8 @@ BROKEN_PIPE: Final = 141
 _EXIT_CODES: Final = """\
 exit codes:
   0  success
-  1  the store refused: no value at the path, another version, values below it, no permission,
-     damaged data; load: at least one record was a conflict or ended with an error
+  1  the store refused: no value at the path (scan, count, ls: nor below it), another version,
+     values below it, no permission, damaged data; load: at least one record was a conflict or ended with an error
   2  no connection: the store cannot be reached or opened, or its answer did not come in time
   3  bad input: arguments, paths, settings, values too large, unreadable files, corrupt lines
   130 after an interrupt, 141 after the reader of the output has gone

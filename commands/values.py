@@ -27,6 +27,7 @@ from .output import (
     plain_stat,
     readable_stat,
     tell,
+    tell_nothing,
     with_value,
     worst,
     write,
@@ -240,8 +241,11 @@ def _ls(arguments: argparse.Namespace) -> int:
         for outcome in store.apply(map(GetChildren, paths)):
             if outcome.error is not None:
                 codes.append(_failed(outcome, len(paths)))
-            else:
-                listed.append((outcome.op.path, cast("list[str]", outcome.result)))
+                continue
+            path, names = outcome.op.path, cast("list[str]", outcome.result)
+            listed.append((path, names))
+            if not names and (path == "/" or not store.exists(path).result()):
+                codes.append(tell_nothing(path))
     if arguments.output != "table":
         write_rows(((row, "") for row in _rows(listed)), arguments.output)
     elif len(paths) == 1:

@@ -16,10 +16,13 @@ from .. import ForeignKeys, MetadataStore, ScanPage, StatPage
 from ..ops.exit_codes import OK
 from .arguments import Add, InputError, add_foreign, add_revision, check_paths, open_named
 from .output import (
+    Format,
+    json_line,
     one_line,
     plain_stat,
     tell,
     tell_foreign,
+    tell_nothing,
     with_value,
     worst,
     write,
@@ -59,13 +62,14 @@ def declare(add: Add) -> None:
 
 def _scan(arguments: argparse.Namespace) -> int:
     foreign = ForeignKeys()
-    ephemeral = 0
+    ephemeral = values = 0
 
     def rows() -> Iterator[tuple[Mapping[str, Any], str]]:
-        nonlocal ephemeral
+        nonlocal ephemeral, values
         for page in pages:
             foreign.add(page.foreign)
-            for fields, text, leaves in _rows(page):
+            values += len(page)
+            for fields, text, leaves in _rows(page, arguments.output):
                 if leaves and arguments.no_ephemeral:
                     ephemeral += 1
                 else:
@@ -86,17 +90,29 @@ def _scan(arguments: argparse.Namespace) -> int:
         write_rows(rows(), arguments.output)
     if ephemeral:
         tell(f"left out {ephemeral:,} ephemeral value{'s' * (ephemeral != 1)}")
+    if not (values or foreign.count or arguments.start or arguments.end):
+        return tell_nothing(arguments.path)
     return tell_foreign(foreign, "left out", allowed=arguments.allow_foreign_keys)
 
 
-def _rows(page: ScanPage | StatPage) -> Iterator[tuple[Mapping[str, Any], str, bool]]:
-    """Yield each row of a page as fields, as text, and whether it is ephemeral."""
-    if isinstance(page, ScanPage):
-        for path, value, stat in page:
-            yield with_value(stat, value), f"{path}\t{one_line(value)}", stat.ephemeral
-    else:
+def _rows(
+    page: ScanPage | StatPage, output: Format
+) -> Iterator[tuple[Mapping[str, Any], str, bool]]:
+    """Yield each row of a page as fields or as text, and whether it is ephemeral.
+
+    A row has only the form that ``output`` needs, because the other one may take longer.
+    """
+    if isinstance(page, StatPage):
         for stat in page:
             yield plain_stat(stat), stat.path, stat.ephemeral
+        return
+    for path, value, stat in page:
+        if output == "json":
+            yield with_value(stat, value), "", stat.ephemeral
+        elif output == "jsonl":
+            yield {}, json_line(stat, value), stat.ephemeral
+        else:
+            yield {}, f"{path}\t{one_line(value)}", stat.ephemeral
 
 
 def _count(arguments: argparse.Namespace) -> int:
@@ -104,13 +120,16 @@ def _count(arguments: argparse.Namespace) -> int:
     check_paths(paths, root=True)
     foreign = ForeignKeys()
     counts = []
+    codes = [OK]
     with open_named(arguments, create=False) as store:
         for path in paths:
-            values = 0
+            values, left_out = 0, foreign.count
             for page in store.scan_pages(path, revision=arguments.revision, values=False):
                 values += len(page)
                 foreign.add(page.foreign)
             counts.append((path, values))
+            if not values and foreign.count == left_out:
+                codes.append(tell_nothing(path))
     if len(paths) == 1:
         ((path, values),) = counts
         if arguments.output == "table":
@@ -120,7 +139,8 @@ def _count(arguments: argparse.Namespace) -> int:
     else:
         rows = (({"path": path, "count": n}, f"{path}\t{n}") for path, n in counts)
         write_rows(rows, arguments.output)
-    return tell_foreign(foreign, "did not count", allowed=arguments.allow_foreign_keys)
+    codes.append(tell_foreign(foreign, "did not count", allowed=arguments.allow_foreign_keys))
+    return worst(codes)
 
 
 def get_trees(arguments: argparse.Namespace) -> int:
@@ -135,13 +155,19 @@ def get_trees(arguments: argparse.Namespace) -> int:
             with closing(
                 store.scan_pages(path, revision=arguments.revision, values=not arguments.keys_only)
             ) as pages:
+                there = 0
                 for page in pages:
                     foreign.add(page.foreign)
-                    yield from ((fields, text) for fields, text, _ in _rows(page))
+                    there += len(page) + len(page.foreign)
+                    yield from (row[:2] for row in _rows(page, arguments.output))
+                if not there:
+                    codes.append(tell_nothing(path))
 
+    codes = [OK]
     with open_named(arguments, create=False) as store, closing(rows(store)) as found:
         write_rows(islice(found, arguments.limit), arguments.output)
-    return tell_foreign(foreign, "left out", allowed=arguments.allow_foreign_keys)
+    codes.append(tell_foreign(foreign, "left out", allowed=arguments.allow_foreign_keys))
+    return worst(codes)
 
 
 def delete_trees(arguments: argparse.Namespace) -> int:

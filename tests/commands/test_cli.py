@@ -71,8 +71,8 @@ def test_put_get_ls_delete(run: Run, url: str) -> None:
     assert run("get", "/a/b") == (0, "höllo".encode(), [])
     assert run("ls", "/a") == (0, b"b\n", [])
     assert run("ls") == (0, b"a\n", [])
+    assert run("ls", "/a/b") == (0, b"", [])
     assert run("delete", "/a/b") == (0, b"", [])
-    assert run("ls") == (0, b"", [])
 
 
 def test_json_and_jsonl(run: Run, url: str) -> None:
@@ -152,7 +152,7 @@ def test_a_command_that_puts_makes_the_store(run: Run, tmp_path: Path, command: 
     ("command", "code"),
     [
         (("get", "/x"), 1),
-        (("ls",), 0),
+        (("ls",), 1),
         (("put", "/x", "1"), 0),
         (("delete", "/x"), 1),
         (("load", os.devnull), 0),
