@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from .. import Delete, Get, GetChildren, GetResult, MetadataStore, Outcome, Stat
 from ..ops.exit_codes import OK, REFUSED, exit_code
 from ..ops.sessions import SessionEvent
+from ..pipeline.arguments import seconds
 from .arguments import (
     Add,
     InputError,
@@ -67,6 +68,13 @@ def declare(add: Add) -> None:
         "--ephemeral",
         action="store_true",
         help="create a value that ends with this command, which waits for Ctrl-C",
+    )
+    put.add_argument(
+        "--session-timeout",
+        type=seconds,
+        default=30.0,
+        metavar="TIME",
+        help="with --ephemeral, how long the value outlives a command that was killed (default: 30s)",
     )
     put.add_argument(
         "--sequential", action="store_true", help="append a growing number to the path; print it"

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from .. import ForeignKeys, MetadataStore, ScanPage, StatPage
 from ..ops.exit_codes import OK
+from ..ops.json_lines import json_value
+from ..ops.results import printable
 from .arguments import Add, InputError, add_foreign, add_revision, check_paths, open_named
 from .output import (
     Format,
@@ -50,6 +52,11 @@ def declare(add: Add) -> None:
     scan.add_argument(
         "--no-ephemeral", action="store_true", help="leave out values that end with a session"
     )
+    scan.add_argument(
+        "--foreign-keys",
+        action="store_true",
+        help="write only the keys that are not valid paths, which are otherwise left out",
+    )
     scan.epilog = f"{_SCAN}\n{scan.epilog}"
 
     count = add("count", _count, "count the values under paths")
@@ -69,6 +76,9 @@ def _scan(arguments: argparse.Namespace) -> int:
         for page in pages:
             foreign.add(page.foreign)
             values += len(page)
+            if arguments.foreign_keys:
+                yield from (({"key": json_value(key)}, printable(key)) for key in page.foreign)
+                continue
             for fields, text, leaves in _rows(page, arguments.output):
                 if leaves and arguments.no_ephemeral:
                     ephemeral += 1
@@ -83,7 +93,7 @@ def _scan(arguments: argparse.Namespace) -> int:
                 arguments.start,
                 arguments.end,
                 arguments.revision,
-                values=not arguments.no_values,
+                values=not (arguments.no_values or arguments.foreign_keys),
             )
         ) as pages,
     ):
@@ -92,6 +102,8 @@ def _scan(arguments: argparse.Namespace) -> int:
         tell(f"left out {ephemeral:,} ephemeral value{'s' * (ephemeral != 1)}")
     if not (values or foreign.count or arguments.start or arguments.end):
         return tell_nothing(arguments.path)
+    if arguments.foreign_keys:
+        return OK
     return tell_foreign(foreign, "left out", allowed=arguments.allow_foreign_keys)
 
 

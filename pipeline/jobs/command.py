@@ -22,7 +22,8 @@ exit codes:
      that are not valid paths
   2  no connection: the store cannot be reached or opened; diff: any error
   3  bad input: arguments, settings, files, rows
-  130 after an interrupt, 141 after the reader of the output has gone
+  130 after an interrupt (Ctrl-C), 143 after SIGTERM, 129 after SIGHUP, 141 after the reader of
+     the output has gone
 """
 
 _DESCRIPTION: Final = """\

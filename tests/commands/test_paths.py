@@ -229,6 +229,8 @@ def test_keys_that_are_no_paths_are_counted_and_cost_the_exit_code(
     with bk.open_store(url) as store:
         put_all(store, {"/a": b"1"})
     foreign.put_records(url, {b"/a//b": b"", b"/a/\xff": b""})
+    keys = b"/a//b\n/a/\\xff\n"
+    assert run("scan", "/a", "--foreign-keys") == (0, keys, [])
     told = rf"batchkeeper: {verb} 2 keys that are not valid paths: /a//b, /a/\xff"
     assert run(*command, "--allow-foreign-keys")[::2] == (0, [told])
     if command[0] == "delete":
