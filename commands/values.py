@@ -74,7 +74,7 @@ def declare(add: Add) -> None:
         type=seconds,
         default=30.0,
         metavar="TIME",
-        help="with --ephemeral, how long the value outlives a command that was killed (default: 30s)",
+        help="with --ephemeral, how long the value outlives a killed command (default: 30s)",
     )
     put.add_argument(
         "--sequential", action="store_true", help="append a growing number to the path; print it"
