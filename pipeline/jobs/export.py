@@ -25,7 +25,7 @@ from .spark_session import JobError
 from .summary import left_out, written
 from .writing import preview, write
 
-__all__ = ["Reading", "export", "exported_rows", "reading", "restore", "stored_rows"]
+__all__ = ["Reading", "check_place", "export", "exported_rows", "reading", "restore", "stored_rows"]
 
 
 def stored_rows(spark: SparkSession, given: dict[str, object], columns: str = STORED) -> DataFrame:
@@ -98,7 +98,7 @@ def export(
         UnsupportedError: a revision is given, but the store keeps no old revisions.
         PySparkException: a task failed.
     """
-    _check_place(folder, overwrite=overwrite)
+    check_place(folder, overwrite=overwrite)
     exported = datetime.now(UTC).isoformat(timespec="seconds")
     steps.begin("exporting")
     begun = time.monotonic()
@@ -199,7 +199,7 @@ def restore(
     }
 
 
-def _check_place(folder: Folder, *, overwrite: bool) -> None:
+def check_place(folder: Folder, *, overwrite: bool) -> None:
     """Check that an export may be written to a folder without removing other files.
 
     Raises:

@@ -14,16 +14,17 @@ from ...ops.errors import InvalidSettingError, error_class
 from ...ops.exit_codes import BAD_INPUT, OK, REFUSED, exit_code
 from ..clients import opened
 from ..row_report import DONE, STATUSES
-from .copies import copy, preview
+from .copies import copy, preview, saved_plan
 from .diff import diff
-from .export import export, restore
+from .export import check_place, export, restore
 from .folder import Folder
-from .inputs import format_of
+from .inputs import check_files, format_of
 from .load import load
+from .manifest import read_manifest
 from .places import Store
 from .progress import Steps, progress
 from .sides import side
-from .spark_session import explain, spark_session
+from .spark_session import explain, spark_session, submitted
 from .summary import print_summary
 
 __all__ = ["run"]
@@ -59,6 +60,7 @@ def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
     """
     try:
         settings = dict(_setting(text) for text in arguments.conf)
+        _check_places(arguments, stores)
         # Report a store that cannot be opened now, once, and not in every task after Spark's start.
         for place, store in enumerate(stores):
             if store is not None:
@@ -82,6 +84,34 @@ def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
         return _DIFF_FAILED if arguments.job == "diff" else code
     print_summary(summary, arguments.output)
     return code
+
+
+def _check_places(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> None:
+    """Refuse files and folders that cannot be used, before Spark starts, which takes seconds.
+
+    Raises:
+        JobError: the message names the file or folder.
+    """
+    match arguments.job:
+        case "load":
+            if arguments.format is None:
+                format_of(arguments.files[0])
+            if (arguments.master or "local").startswith("local") and not submitted():
+                check_files(arguments.files)
+        case "export":
+            check_place(Folder(arguments.folder), overwrite=arguments.overwrite)
+        case "restore":
+            read_manifest(Folder(arguments.folder))
+        case "copy" if not arguments.dry_run:
+            source, target = stores
+            assert source is not None
+            assert target is not None
+            only = {"resume": arguments.resume, "overwrite": arguments.overwrite}
+            saved_plan(source, target, Folder(arguments.state), **only)
+        case "diff":
+            for name, store in zip((arguments.left, arguments.right), stores, strict=True):
+                if store is None:
+                    read_manifest(Folder(name))
 
 
 def _code_of_error(cause: str) -> int:

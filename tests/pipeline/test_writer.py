@@ -225,7 +225,12 @@ def test_a_failed_overwrite_deletes_nothing(spark: SparkSession, etcd_url: str) 
         ("append", "path, string(value) as value", {}, "'value' is string, but must be binary"),
         ("append", "path, value, 1 as version", {}, "cannot write the column 'version'"),
         ("append", "path, value", {"rate_limit": 9}, "pass rate_tasks, too"),
-        ("append", "path, value", {"max_opps": 9}, "unknown option 'max_opps'"),
+        (
+            "append",
+            "path, value",
+            {"max_opps": 9},
+            "did you mean 'max_ops'?",
+        ),
         ("append", "path, value", {"url": "memory://x"}, "lives in one process"),
         (
             "append",
