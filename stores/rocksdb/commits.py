@@ -34,6 +34,11 @@ from .layout import META, META_KEY, SESSIONS_FORMAT, Meta
 
 __all__ = ["Commits"]
 
+_FULL = (
+    ". Make room: RocksDB looks for it every 5 seconds and refuses all writes until then; if the "
+    "store is closed and opened again, it looks at once"
+)
+
 
 class Commits:
     """The writes of a store. The caller keeps the database open.
@@ -117,8 +122,9 @@ class Commits:
             self._database.db.write(batch, self._write_options)
         except Exception as error:
             # Records that reached the log before the failure may return when the log is replayed.
+            advice = _FULL if "No space left" in str(error) else ""
             raise IndeterminateError(
-                f"RocksDB failed to write in {self._database.directory}: {error}"
+                f"RocksDB failed to write in {self._database.directory}: {error}{advice}"
             ) from error
         self._written = number
         self._written_revision = self.revision
