@@ -450,22 +450,18 @@ def test_load_from_standard_input(tmp_path: Path) -> None:
         assert done.stderr == b""
 
 
-def test_a_dry_run_of_load_says_what_is_there(run: Run, url: str, tmp_path: Path) -> None:
-    """It checks the lines, counts the paths that hold a value, and writes nothing."""
-    file = tmp_path / "in.jsonl"
-    file.write_bytes(lines([{"path": "/a", "value": "new"}, {"path": "/b", "value": "new"}]))
-    run("put", "/a", "old")
-    code, output, errors = run("load", str(file), "--dry-run", "-o", "json")
-    assert summary(output) == {"would_create": 1, "would_replace": 1, "skipped": 0}
-    assert (code, errors) == (0, ["batchkeeper: nothing was written (--dry-run)"])
-    assert run("scan") == (0, b"/a\told\n", [])
-
-
 def test_load_can_spare_what_is_there(run: Run, url: str, tmp_path: Path) -> None:
-    """--create-only keeps existing values, counts them as conflicts, and ends with 1."""
+    """--create-only keeps existing values, counts them as conflicts, and ends with 1.
+
+    A dry run counts them beforehand, and writes nothing.
+    """
     file = tmp_path / "records"
     file.write_bytes(lines(records(100)))
     run("put", records(1)[0]["path"], "precious")
+    code, output, errors = run("load", str(file), "--dry-run", "-o", "json")
+    assert summary(output) == {"would_create": 99, "would_replace": 1, "skipped": 0}
+    assert (code, errors) == (0, ["batchkeeper: nothing was written (--dry-run)"])
+    assert run("count")[1] == b"1\n"
     code, output, errors = run("load", str(file), "--create-only", "-o", "json")
     assert (code, errors) == (1, [])
     assert (summary(output)["written"], summary(output)["conflicts"]) == (99, 1)
