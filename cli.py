@@ -11,9 +11,12 @@ import importlib
 import io
 import logging
 import os
+import signal
 import sys
-from collections.abc import Iterable, Sequence
-from types import ModuleType
+import threading
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from types import FrameType, ModuleType
 from typing import Any, Final, NoReturn
 
 from . import MetadataStoreError, StoreKind
@@ -32,11 +35,13 @@ BROKEN_PIPE: Final = 141
 _EXIT_CODES: Final = """\
 exit codes:
   0  success
-  1  the store refused: no value at the path, another version, values below it, no permission,
-     damaged data; load: at least one record was a conflict or ended with an error
+  1  the store refused: no value at the path (scan, count, ls: nor below it), another version,
+     values below it, no permission, damaged data; load: at least one record was a conflict or
+     ended with an error
   2  no connection: the store cannot be reached or opened, or its answer did not come in time
   3  bad input: arguments, paths, settings, values too large, unreadable files, corrupt lines
-  130 after an interrupt, 141 after the reader of the output has gone
+  130 after an interrupt (Ctrl-C), 143 after SIGTERM, 129 after SIGHUP, 141 after the reader of
+     the output has gone
 """
 
 # The kinds of stores that the help lists. A store in memory loses its data when the command ends.
@@ -45,6 +50,41 @@ _KINDS: Final = tuple(kind for kind in BUILT_IN.values() if not kind.in_process)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
+    with _ending_signals() as ended:
+        code = _main(argv)
+    return 128 + ended[0] if ended and code == INTERRUPTED else code
+
+
+@contextmanager
+def _ending_signals() -> Generator[list[int]]:
+    """Let SIGTERM and SIGHUP end the command as Ctrl-C does, so that nothing that it holds stays.
+
+    Yields a list that gets the signals that came. A signal that is ignored (``nohup``) stays so.
+    """
+    came: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        # It may be another one for a while, which delays Ctrl-C.
+        interrupt = signal.getsignal(signal.SIGINT)
+        if not callable(interrupt):  # Shells ignore Ctrl-C for commands in the background.
+            raise KeyboardInterrupt
+        interrupt(number, frame)
+
+    taken = []
+    if threading.current_thread() is threading.main_thread():
+        numbers = (signal.SIGTERM, signal.SIGHUP)
+        taken = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, end)
+    try:
+        yield came
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     try:
         _mend_streams()
         try:

@@ -62,6 +62,7 @@ def open_named(
         batching=batching,
         connect_timeout=arguments.connect_timeout,
         operation_timeout=arguments.timeout,
+        session_timeout=getattr(arguments, "session_timeout", 30.0),
         username=named.username,
         password=named.password(),
         create=create,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Final
 
-from .. import ABSENT, BatchingConfig
+from .. import ABSENT, BatchingConfig, Exists, MetadataStore, Put
 from ..ops.exit_codes import OK, REFUSED
 from ..pipeline.arguments import duration
 from ..pipeline.local_load import LineLoad, lines, opened, progress
@@ -32,6 +34,11 @@ def declare(add: Add) -> None:
     load.epilog = f"{_FORMAT}\n{load.epilog}"
     load.add_argument("file", metavar="FILE", help="JSON lines; '-' reads standard input")
     load.add_argument("--create-only", action="store_true", help="keep existing values")
+    load.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check all lines, count the paths that hold a value, and write nothing",
+    )
     load.add_argument("--skip-bad", action="store_true", help="count bad lines and continue")
     load.add_argument("--no-batching", action="store_true", help="send each record by itself")
     load.add_argument("--max-ops", type=int, metavar="N", help="most records in a batch")
@@ -52,6 +59,12 @@ def _load(arguments: argparse.Namespace) -> int:
     load = LineLoad(
         arguments.file, ABSENT if arguments.create_only else None, arguments.skip_bad, tell
     )
+    if arguments.dry_run:
+        with (
+            opened(arguments.file) as (file, _, _),
+            open_named(arguments, batching, create=False) as store,
+        ):
+            return _preview(store, load.puts(lines(file)), load, arguments)
     failure: Exception | KeyboardInterrupt | None = None
     with (
         opened(arguments.file) as (file, position, size),
@@ -83,3 +96,19 @@ def _load(arguments: argparse.Namespace) -> int:
     if failure := failure or load.lost:
         raise failure
     return REFUSED if load.conflicts or load.errors else OK
+
+
+def _preview(
+    store: MetadataStore, puts: Iterator[Put], load: LineLoad, arguments: argparse.Namespace
+) -> int:
+    """Run ``--dry-run``: count the records by whether their paths hold a value."""
+    counts = Counter[bool]()
+    for outcome in store.apply_stream(Exists(put.path) for put in puts):
+        if outcome.error is not None:
+            raise outcome.error
+        counts[outcome.result is True] += 1
+    existing = "would_conflict" if arguments.create_only else "would_replace"
+    summary = {"would_create": counts[False], existing: counts[True], "skipped": load.skipped}
+    write_record(summary, summary, arguments.output)
+    tell("nothing was written (--dry-run)")
+    return OK

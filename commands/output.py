@@ -19,11 +19,13 @@ from ..ops.results import ForeignKeys, Stat
 __all__ = [
     "Format",
     "drop",
+    "json_line",
     "one_line",
     "plain_stat",
     "readable_stat",
     "tell",
     "tell_foreign",
+    "tell_nothing",
     "with_value",
     "worst",
     "write",
@@ -38,6 +40,9 @@ Format: TypeAlias = Literal["table", "json", "jsonl"]
 # Several operations of one command may fail in different ways. Its exit code is the first of these
 # that occurred: a script that sees 2 can try again, and then learns of the others.
 _WORST: Final = (NO_CONNECTION, BAD_INPUT, REFUSED)
+
+# ``json.dumps`` would create an encoder for each line.
+_line: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def tell(message: str) -> None:
@@ -78,6 +83,15 @@ def tell_foreign(foreign: ForeignKeys, what: str, *, allowed: bool) -> int:
     return OK if allowed else REFUSED
 
 
+def tell_nothing(path: str) -> int:
+    """Report that a path has no value at or below it, and return the exit code that it causes."""
+    tell(
+        f"no value is at or below {path!r}: check the path, and the prefix or chroot in the "
+        "store's URL"
+    )
+    return REFUSED
+
+
 def write(data: bytes) -> None:
     """Write bytes as they are."""
     sys.stdout.buffer.write(data)
@@ -85,8 +99,8 @@ def write(data: bytes) -> None:
 
 def write_json(value: Any, output: Format) -> None:
     """Write JSON: a line, or with ``json`` an indented text."""
-    indent = 2 if output == "json" else None
-    write(f"{json.dumps(value, ensure_ascii=False, indent=indent)}\n".encode())
+    text = json.dumps(value, ensure_ascii=False, indent=2) if output == "json" else _line(value)
+    write(f"{text}\n".encode())
 
 
 def write_record(plain: Mapping[str, Any], readable: Mapping[str, Any], output: Format) -> None:
@@ -103,15 +117,14 @@ def write_rows(rows: Iterable[tuple[Mapping[str, Any], str]], output: Format) ->
     """Write records as they arrive: as lines of text, as lines of JSON, or as one JSON array.
 
     Args:
-        rows: each record, as fields for JSON and as text for a line.
+        rows: each record, as fields for JSON and as text for a line. Without fields, the text is
+            the line in any case.
         output: the format.
     """
-    if output == "table":
-        for _, text in rows:
-            write(f"{text}\n".encode())
-    elif output == "jsonl":
-        for fields, _ in rows:
-            write_json(fields, output)
+    if output != "json":
+        for fields, text in rows:
+            line = _line(fields) if fields and output == "jsonl" else text
+            write(f"{line}\n".encode())
     else:
         before = "[\n"
         for fields, _ in rows:
@@ -139,6 +152,16 @@ def with_value(stat: Stat, value: bytes) -> dict[str, Any]:
     return {**plain_stat(stat), "value": json_value(value)}
 
 
+def json_line(stat: Stat, value: bytes) -> str:
+    """Return :func:`with_value` as a line of JSON, in a third of the time for large binary values.
+
+    The encoder would look at each character of their base64.
+    """
+    found = json_value(value)
+    text = f'{{"base64": "{found["base64"]}"}}' if isinstance(found, dict) else _line(found)
+    return f'{_line(plain_stat(stat))[:-1]}, "value": {text}}}'
+
+
 def readable_stat(stat: Stat) -> dict[str, Any]:
     """Return the fields of a stat for a table."""
     times = {
@@ -155,15 +178,25 @@ def readable_stat(stat: Stat) -> dict[str, Any]:
 def one_line(value: bytes) -> str:
     """Return a value as text for one line of a table.
 
-    Backslashes, and everything that cannot be printed, become the escapes of a C string.
+    Backslashes, and everything that cannot be printed, become the escapes of a C string. A value
+    that is not UTF-8 is no text, so all its bytes beyond ASCII are escaped.
     """
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return _escaped(value)
+    if text.isprintable() and "\\" not in text:
+        return text
+    if text.isascii():
+        return _escaped(value)
     return "".join(
-        character
-        if character.isprintable() and character != "\\"
-        else _SHORT.get(character)
-        or "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
-        for character in value.decode(errors="surrogateescape")
+        character if character.isprintable() and character != "\\" else _escaped(character.encode())
+        for character in text
     )
 
 
-_SHORT: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+def _escaped(value: bytes) -> str:
+    # Python's own text of bytes has the same escapes, and takes a fiftieth of the time. In single
+    # quotes, it also escapes these.
+    shown = repr(value)
+    return shown[2:-1].replace("\\'", "'") if shown[1] == "'" else shown[2:-1]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -35,9 +36,9 @@ class Screen:
     def show(self, figures: Mapping[str, Any]) -> None:
         """Show figures in the place of those before."""
         if self._live is not None:
-            self._live.update(_view(figures), refresh=True)
+            self._live.update(_view(figures, self._console), refresh=True)
         else:
-            self._console.print(_view(figures))
+            self._console.print(_view(figures, self._console))
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -54,8 +55,23 @@ class Screen:
             self._live.stop()
 
 
-def _view(figures: Mapping[str, Any]) -> RenderableType:
-    return Group(_head(figures), Text(), _lanes(figures["lanes"]), Text(), _events(figures))
+def _view(figures: Mapping[str, Any], console: Console) -> RenderableType:
+    rows = _lanes(figures["lanes"])
+    lanes = _table(rows)
+    wide = console.options.update(width=1000)
+    if console.measure(lanes, options=wide).maximum > console.width:
+        lanes = _table([*zip(*rows, strict=True)])  # A figure in each line is narrower.
+    return Group(_head(figures), Text(), lanes, Text(), _events(figures))
+
+
+def _table(rows: Sequence[Sequence[str | Text]]) -> Table:
+    """Return rows as a table. The first is the head; all columns but the first hold numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for place, title in enumerate(rows[0]):
+        table.add_column(title, justify="right" if place else "left", no_wrap=True)
+    for row in rows[1:]:
+        table.add_row(*row)
+    return table
 
 
 def _head(figures: Mapping[str, Any]) -> RenderableType:
@@ -76,15 +92,12 @@ def _head(figures: Mapping[str, Any]) -> RenderableType:
     return head
 
 
-def _lanes(lanes: Mapping[str, Mapping[str, Any]]) -> RenderableType:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("lane", no_wrap=True)
+def _lanes(lanes: Mapping[str, Mapping[str, Any]]) -> list[tuple[str | Text, ...]]:
     titles = ("ops/s", "batch/s", "size", "queued", "sent", "queue p50", "p99", "store p50", "p99")
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
+    rows: list[tuple[str | Text, ...]] = [("lane", *titles)]
     for name, lane in lanes.items():
         queued = f"{lane['queued']:,}" + (f"+{lane['waiting']:,}" if lane["waiting"] else "")
-        table.add_row(
+        row: tuple[str | Text, ...] = (
             name,
             f"{lane['operations_per_second']:,.0f}",
             f"{lane['batches_per_second']:,.0f}",
@@ -93,14 +106,12 @@ def _lanes(lanes: Mapping[str, Mapping[str, Any]]) -> RenderableType:
             f"{lane['in_flight']}",
             *(_time(lane[f"{place}_seconds_{p}"]) for place, p in _TIMES),
         )
-    return table
+        rows.append(row)
+    return rows
 
 
 def _events(figures: Mapping[str, Any]) -> RenderableType:
     rates, totals = figures["per_second"], figures["totals"]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("kind", "ops/s", "failed/s", "event", "per s", "in total"):
-        table.add_column(title, justify="left" if title in {"kind", "event"} else "right")
     kinds = [
         (kind, f"{rate:,.0f}", f"{rates['failures'].get(kind, 0.0):,.0f}")
         for kind, rate in rates["operations"].items()
@@ -114,10 +125,14 @@ def _events(figures: Mapping[str, Any]) -> RenderableType:
         for name, total in totals.items()
         if name not in {"operations", "failures"}
     ]
-    for index in range(max(len(kinds), len(events))):
-        left = kinds[index] if index < len(kinds) else ("", "", "")
-        right = events[index] if index < len(events) else ("", "", "")
-        table.add_row(*left, *right)
+    # One below the other if they do not fit beside each other.
+    table = Columns(
+        [
+            _table([("kind", "ops/s", "failed/s"), *kinds]),
+            _table([("event", "per s", "in total"), *events]),
+        ],
+        padding=(0, 2),
+    )
     errors = {name: rate for name, rate in rates["errors"].items() if rate}
     if not errors:
         return table

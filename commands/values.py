@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from .. import Delete, Get, GetChildren, GetResult, MetadataStore, Outcome, Stat
 from ..ops.exit_codes import OK, REFUSED, exit_code
 from ..ops.sessions import SessionEvent
-from ..pipeline.arguments import at_least
+from ..pipeline.arguments import at_least, seconds
 from .arguments import (
     Add,
     InputError,
@@ -28,6 +28,7 @@ from .output import (
     plain_stat,
     readable_stat,
     tell,
+    tell_nothing,
     with_value,
     worst,
     write,
@@ -72,6 +73,13 @@ def declare(add: Add) -> None:
         help="create a value that ends with this command, which waits for Ctrl-C",
     )
     put.add_argument(
+        "--session-timeout",
+        type=seconds,
+        default=30.0,
+        metavar="TIME",
+        help="with --ephemeral, how long the value outlives a killed command (default: 30s)",
+    )
+    put.add_argument(
         "--sequential", action="store_true", help="append a growing number to the path; print it"
     )
 
@@ -79,6 +87,9 @@ def declare(add: Add) -> None:
     delete.add_argument("paths", metavar="PATH", nargs="+")
     delete.add_argument(
         "-r", "--recursive", action="store_true", help="remove the values below the paths, too"
+    )
+    delete.add_argument(
+        "--dry-run", action="store_true", help="with -r, count the values and remove none"
     )
     add_foreign(delete)
 
@@ -216,6 +227,8 @@ def _value(arguments: argparse.Namespace) -> bytes:
 def _delete(arguments: argparse.Namespace) -> int:
     if arguments.recursive:
         return delete_trees(arguments)
+    if arguments.dry_run:
+        raise InputError("delete takes --dry-run with -r only")
     paths: list[str] = arguments.paths
     check_paths(paths)
     version, revision = arguments.expected_version, arguments.expected_revision
@@ -239,8 +252,11 @@ def _ls(arguments: argparse.Namespace) -> int:
         for outcome in store.apply(map(GetChildren, paths)):
             if outcome.error is not None:
                 codes.append(_failed(outcome, len(paths)))
-            else:
-                listed.append((outcome.op.path, cast("list[str]", outcome.result)))
+                continue
+            path, names = outcome.op.path, cast("list[str]", outcome.result)
+            listed.append((path, names))
+            if not names and (path == "/" or not store.exists(path).result()):
+                codes.append(tell_nothing(path))
     if arguments.output != "table":
         write_rows(((row, "") for row in _rows(listed)), arguments.output)
     elif len(paths) == 1:

@@ -14,12 +14,17 @@ from typing import Any, Final
 
 from .. import ForeignKeys, MetadataStore, ScanPage, StatPage
 from ..ops.exit_codes import OK
+from ..ops.json_lines import json_value
+from ..ops.results import printable
 from .arguments import Add, InputError, add_foreign, add_revision, check_paths, open_named
 from .output import (
+    Format,
+    json_line,
     one_line,
     plain_stat,
     tell,
     tell_foreign,
+    tell_nothing,
     with_value,
     worst,
     write,
@@ -47,6 +52,11 @@ def declare(add: Add) -> None:
     scan.add_argument(
         "--no-ephemeral", action="store_true", help="leave out values that end with a session"
     )
+    scan.add_argument(
+        "--foreign-keys",
+        action="store_true",
+        help="write only the keys that are not valid paths, which are otherwise left out",
+    )
     scan.epilog = f"{_SCAN}\n{scan.epilog}"
 
     count = add("count", _count, "count the values under paths")
@@ -59,13 +69,17 @@ def declare(add: Add) -> None:
 
 def _scan(arguments: argparse.Namespace) -> int:
     foreign = ForeignKeys()
-    ephemeral = 0
+    ephemeral = values = 0
 
     def rows() -> Iterator[tuple[Mapping[str, Any], str]]:
-        nonlocal ephemeral
+        nonlocal ephemeral, values
         for page in pages:
             foreign.add(page.foreign)
-            for fields, text, leaves in _rows(page):
+            values += len(page)
+            if arguments.foreign_keys:
+                yield from (({"key": json_value(key)}, printable(key)) for key in page.foreign)
+                continue
+            for fields, text, leaves in _rows(page, arguments.output):
                 if leaves and arguments.no_ephemeral:
                     ephemeral += 1
                 else:
@@ -79,24 +93,38 @@ def _scan(arguments: argparse.Namespace) -> int:
                 arguments.start,
                 arguments.end,
                 arguments.revision,
-                values=not arguments.no_values,
+                values=not (arguments.no_values or arguments.foreign_keys),
             )
         ) as pages,
     ):
         write_rows(rows(), arguments.output)
     if ephemeral:
         tell(f"left out {ephemeral:,} ephemeral value{'s' * (ephemeral != 1)}")
+    if not (values or foreign.count or arguments.start or arguments.end):
+        return tell_nothing(arguments.path)
+    if arguments.foreign_keys:
+        return OK
     return tell_foreign(foreign, "left out", allowed=arguments.allow_foreign_keys)
 
 
-def _rows(page: ScanPage | StatPage) -> Iterator[tuple[Mapping[str, Any], str, bool]]:
-    """Yield each row of a page as fields, as text, and whether it is ephemeral."""
-    if isinstance(page, ScanPage):
-        for path, value, stat in page:
-            yield with_value(stat, value), f"{path}\t{one_line(value)}", stat.ephemeral
-    else:
+def _rows(
+    page: ScanPage | StatPage, output: Format
+) -> Iterator[tuple[Mapping[str, Any], str, bool]]:
+    """Yield each row of a page as fields or as text, and whether it is ephemeral.
+
+    A row has only the form that ``output`` needs, because the other one may take longer.
+    """
+    if isinstance(page, StatPage):
         for stat in page:
             yield plain_stat(stat), stat.path, stat.ephemeral
+        return
+    for path, value, stat in page:
+        if output == "json":
+            yield with_value(stat, value), "", stat.ephemeral
+        elif output == "jsonl":
+            yield {}, json_line(stat, value), stat.ephemeral
+        else:
+            yield {}, f"{path}\t{one_line(value)}", stat.ephemeral
 
 
 def _count(arguments: argparse.Namespace) -> int:
@@ -104,13 +132,16 @@ def _count(arguments: argparse.Namespace) -> int:
     check_paths(paths, root=True)
     foreign = ForeignKeys()
     counts = []
+    codes = [OK]
     with open_named(arguments, create=False) as store:
         for path in paths:
-            values = 0
+            values, left_out = 0, foreign.count
             for page in store.scan_pages(path, revision=arguments.revision, values=False):
                 values += len(page)
                 foreign.add(page.foreign)
             counts.append((path, values))
+            if not values and foreign.count == left_out:
+                codes.append(tell_nothing(path))
     if len(paths) == 1:
         ((path, values),) = counts
         if arguments.output == "table":
@@ -120,7 +151,8 @@ def _count(arguments: argparse.Namespace) -> int:
     else:
         rows = (({"path": path, "count": n}, f"{path}\t{n}") for path, n in counts)
         write_rows(rows, arguments.output)
-    return tell_foreign(foreign, "did not count", allowed=arguments.allow_foreign_keys)
+    codes.append(tell_foreign(foreign, "did not count", allowed=arguments.allow_foreign_keys))
+    return worst(codes)
 
 
 def get_trees(arguments: argparse.Namespace) -> int:
@@ -133,35 +165,43 @@ def get_trees(arguments: argparse.Namespace) -> int:
             with closing(
                 store.scan_pages(path, revision=arguments.revision, values=not arguments.keys_only)
             ) as pages:
+                there = 0
                 for page in pages:
                     foreign.add(page.foreign)
-                    yield from ((fields, text) for fields, text, _ in _rows(page))
+                    there += len(page) + len(page.foreign)
+                    yield from (row[:2] for row in _rows(page, arguments.output))
+                if not there:
+                    codes.append(tell_nothing(path))
 
+    codes = [OK]
     with open_named(arguments, create=False) as store, closing(rows(store)) as found:
         write_rows(islice(found, arguments.limit), arguments.output)
-    return tell_foreign(foreign, "left out", allowed=arguments.allow_foreign_keys)
+    codes.append(tell_foreign(foreign, "left out", allowed=arguments.allow_foreign_keys))
+    return worst(codes)
 
 
 def delete_trees(arguments: argparse.Namespace) -> int:
-    """Run ``delete -r``: remove the values at and below paths, and print how many there were."""
+    """Run ``delete -r``: remove the values at and below paths, and print how many there were.
+
+    With ``--dry-run``, print how many there are, and remove none.
+    """
     if arguments.expected_version is not None or arguments.expected_revision is not None:
         raise InputError("delete -r takes no --expected-version and no --expected-revision")
     check_paths(arguments.paths, root=True)
     codes = [OK]
     with open_named(arguments, create=False) as store:
         for path in arguments.paths:
-            removed = store.delete_recursive(path).result()
+            removed = None if arguments.dry_run else store.delete_recursive(path).result()
+            left, kept = 0, ForeignKeys()
+            for page in store.scan_pages(path, values=False):
+                left += len(page)
+                kept.add(page.foreign)
+            number, what = (left, "would_delete") if removed is None else (removed, "deleted")
             if arguments.output == "table":
-                write(f"{path}\t{removed}\n".encode())
+                write(f"{path}\t{number}\n".encode())
             else:
-                write_json({"path": path, "deleted": removed}, arguments.output)
-            kept = _foreign_under(store, path)
+                write_json({"path": path, what: number}, arguments.output)
             codes.append(tell_foreign(kept, "kept", allowed=arguments.allow_foreign_keys))
+    if arguments.dry_run:
+        tell("nothing was removed (--dry-run); scan --no-values lists the paths")
     return worst(codes)
-
-
-def _foreign_under(store: MetadataStore, path: str) -> ForeignKeys:
-    found = ForeignKeys()
-    for page in store.scan_pages(path, values=False):
-        found.add(page.foreign)
-    return found

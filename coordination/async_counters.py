@@ -18,6 +18,7 @@ from ..ops.errors import (
     MetadataStoreError,
     StoreClosedError,
     ValueDecodeError,
+    shape,
 )
 from ..ops.operations import ABSENT
 from ..ops.paths import check_path
@@ -173,7 +174,7 @@ class AsyncCounter:
         if _NUMBER.fullmatch(found.value) and (number := int(found.value)) <= _END:
             return number
         raise ValueDecodeError(
-            f"{self._path} holds {found.value!r:.80}, which is no number of a counter",
+            f"{self._path} holds {shape(found.value)}, which is no number of a counter",
             path=self._path,
             version=found.stat.version,
         )

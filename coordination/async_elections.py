@@ -436,8 +436,7 @@ class AsyncElection(AsyncHold):
             value = await self._lobby.first_value(_GRACE)
         except MetadataStoreError:
             value = None
-        by = "" if value is None else f"; the leader is {value!r:.80}"
-        why = f"this candidate did not lead {self.path} within {timeout} s{by}"
+        why = f"this candidate did not lead {self.path} within {timeout} s"
         return LockBusyError(why, path=self.path, value=value)
 
     def _why_over(self, candidacy: _Candidacy) -> Exception:

@@ -195,8 +195,7 @@ class AsyncHolder(AsyncHold):
             value = await self._lobby.first_value(deadline.for_request())
         except MetadataStoreError:
             value = None
-        by = "" if value is None else f"; its holder is {value!r:.80}"
-        return LockBusyError(why + by, path=self.path, value=value)
+        return LockBusyError(why, path=self.path, value=value)
 
     # async:
     def _caller(self) -> asyncio.Task[object] | None:

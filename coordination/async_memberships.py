@@ -302,10 +302,7 @@ class AsyncMembership:
 
     def _busy(self) -> LockBusyError:
         data = None if self._rival is None else self._rival.data
-        by = "" if data is None else f", with the data {data!r:.80}"
-        return LockBusyError(
-            f"another member has the name {self.path}{by}", path=self.path, value=data
-        )
+        return LockBusyError(f"another member has the name {self.path}", path=self.path, value=data)
 
     async def _create(self, incarnation: AsyncIncarnation, timeout: float | None) -> bool:
         session = self._store.session.id

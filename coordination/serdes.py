@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from ..ops.errors import InvalidSettingError, UnsupportedError
+from ..ops.errors import InvalidSettingError, UnsupportedError, shape
 
 __all__ = ["Serde", "bytes_serde", "dataclass_serde", "json_serde", "msgspec_serde"]
 
@@ -76,12 +76,12 @@ def dataclass_serde(type_: type[T]) -> Serde[T]:
 
     def encode(value: T) -> bytes:
         if type(value) is not type_:
-            raise TypeError(f"a value must be a {type_.__name__}, not {value!r:.80}")
+            raise TypeError(f"a value must be a {type_.__name__}, not {shape(value)}")
         raw = _to_json(dataclasses.asdict(typing.cast("Any", value)))
         try:
             decode(raw)
         except Exception as error:
-            raise TypeError(f"{value!r:.200} could not be decoded again: {error}") from error
+            raise TypeError(f"a {type_.__name__} could not be decoded again: {error}") from error
         return raw
 
     def decode(value: bytes) -> T:
@@ -134,7 +134,7 @@ def _plain(of: type) -> _Reader:
 
     def read(value: Any) -> Any:
         if type(value) not in accepted:
-            raise TypeError(f"{value!r:.80} is no {of.__name__}")
+            raise TypeError(f"must be {of.__name__}, not {type(value).__name__}")
         return float(value) if of is float else value
 
     return read
@@ -166,5 +166,5 @@ def _fields(of: type, known: dict[type, _Reader]) -> _Reader:
 
 def _checked(value: Any, of: type[T]) -> T:
     if not isinstance(value, of):
-        raise TypeError(f"{value!r:.80} is no {of.__name__}")
+        raise TypeError(f"must be {of.__name__}, not {type(value).__name__}")
     return value

@@ -18,7 +18,6 @@ import sys
 import time
 
 import batchkeeper as bk
-from batchkeeper.ops.errors import passes
 
 RESULT = "/jobs/report"
 
@@ -64,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
                 tell("another worker leads; nothing was written")
                 continue
             except bk.MetadataStoreError as error:
-                if not passes(error):
+                if not (error.retriable or error.outcome == "unknown"):
                     raise
                 tell(f"the store does not answer: {error}")
             time.sleep(asked.period)

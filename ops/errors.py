@@ -328,6 +328,19 @@ def check_conflict(error: MetadataStoreError) -> None:
     raise error
 
 
+def shape(value: object) -> str:
+    """Return what a message may say of a caller's data: the type and the length, never the data.
+
+    A number is shown, because it is usually its range that is wrong.
+    """
+    kind = type(value).__name__
+    if isinstance(value, str | bytes | bytearray | list | tuple | dict):
+        return f"{kind} of length {len(value)}"
+    # Python refuses to write an int of thousands of digits.
+    number = isinstance(value, float) or (type(value) is int and value.bit_length() < 200)
+    return f"{kind} {value!r}" if number else kind
+
+
 def error_class(name: str) -> type[MetadataStoreError] | None:
     """Return the error class of this name, or ``None``.
 

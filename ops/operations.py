@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from .acceleration import accelerated, bind
-from .errors import InvalidSettingError
+from .errors import InvalidSettingError, shape
 from .paths import check_parent, check_path, check_stem
 
 __all__ = [
@@ -70,7 +70,7 @@ def check_value(value: bytes | bytearray | memoryview) -> bytes:
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    raise InvalidSettingError(f"a value must be bytes, not {type(value).__name__}: {value!r:.80}")
+    raise InvalidSettingError(f"a value must be bytes, not {shape(value)}")
 
 
 def check_expected(expected_version: int | None, lowest: int) -> int | None:
@@ -269,7 +269,7 @@ class TransactionOptions(_Transaction):
             parts = tuple(ops)
         except TypeError:
             raise InvalidSettingError(
-                f"a transaction takes a list of operations, not {ops!r:.80}"
+                f"a transaction takes a list of operations, not {shape(ops)}"
             ) from None
         return _new(cls, join_parts(parts))
 
@@ -295,7 +295,7 @@ def join_parts(parts: tuple[Part, ...]) -> tuple[Any, ...]:
         if not isinstance(part, _PARTS):
             raise InvalidSettingError(
                 f"a transaction may contain Check, Put and Delete; operation {len(paths)} is "
-                f"{part!r:.80}"
+                f"{shape(part)}"
             )
         path, kind, value, options = part.path, part.kind, part.value, part.options
         paths.append(path)
@@ -431,6 +431,10 @@ class Put(_Write):
         _set(self, "value", value if type(value) is bytes else check_value(value))
         _set(self, "expected_version", expected_version)
         _set(self, "options", options)
+
+    def __repr__(self) -> str:
+        shown = f"path={self.path!r}, value=<{shape(self.value)}>"
+        return f"Put({shown}, expected_version={self.expected_version}, options={self.options})"
 
     @property
     def ephemeral(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -134,8 +135,10 @@ def _unknown(name: str) -> InvalidSettingError:
             "load() and save() take no path here: pass the store's URL in the option 'url', and "
             "the path to read or write under in the option 'prefix'"
         )
-    known = ", ".join(sorted({*_OPTIONS, *_BATCHING}))
-    return InvalidSettingError(f"unknown option {name!r} (known: {known})")
+    known = sorted({*_OPTIONS, *_BATCHING})
+    if near := difflib.get_close_matches(name, known, n=1):
+        return InvalidSettingError(f"unknown option {name!r}: did you mean {near[0]!r}?")
+    return InvalidSettingError(f"unknown option {name!r} (known: {', '.join(known)})")
 
 
 def _url(_: str, value: object) -> str:

@@ -102,7 +102,7 @@ class Report:
             submitted together wait for those before them. For a row that was sent again, the first
             time counts.
         failed_rows: the first rows that are not done, at most ten.
-        resent: rows that were sent again after a failure.
+        resent: rows, and the client's own requests, that were sent again after a failure.
     """
 
     counts: dict[Status, int] = field(default_factory=dict)

@@ -66,7 +66,8 @@ class Sender:
     Attributes:
         seconds: for each operation of the last slice, the seconds from its submission to the client
             until its outcome.
-        resent: the number of operations of the last slice that were sent again.
+        resent: the operations of the last slice that were sent again, and the requests that the
+            client itself sent again meanwhile.
     """
 
     def __init__(
@@ -99,12 +100,14 @@ class Sender:
     def run(self, ops: Sequence[Put | Delete]) -> list[RowOutcome]:
         """Execute operations until all have ended, and return their outcomes in the same order."""
         self._begin(ops)
+        before = self._store.metrics().retries
         places = range(len(ops))
         again = self._round(places, self.seconds)
         if again:
             self._gave_up = not self._send_again(again)
         elif ops:
             self._gave_up = False
+        self.resent += self._store.metrics().retries - before
         return [self._ended[place] or self._give_up(place) for place in places]
 
     def _send_again(self, places: list[int]) -> bool:

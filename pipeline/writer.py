@@ -164,10 +164,12 @@ class BatchWriter(DataSourceArrowWriter):
                 "overwrite cannot skip rows: the older values at their paths would be deleted. "
                 "Use on_error=fail or on_error=collect"
             )
-        if options.prefix == "/" and not options.embedded and not parse_url(options.url).path:
+        # The path of an embedded store's URL is the directory of the whole store.
+        if options.prefix == "/" and (options.embedded or not parse_url(options.url).prefix()):
+            where = "the option 'prefix'" if options.embedded else "the option 'prefix' or the URL"
             raise InvalidSettingError(
-                "overwrite needs a prefix, in the option or in the URL: without one, it would "
-                "delete the whole store"
+                f"overwrite needs a prefix, in {where}: without one, it would delete the whole "
+                "store"
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from ...pipeline import register
 from ...pipeline.java import provide_java
+from ...pipeline.jobs.spark_session import java_speaks_into
 
 
 @contextmanager
@@ -37,7 +39,14 @@ def spark_session(directory: Path, master: str = "local[2]") -> Iterator[SparkSe
         builder = builder.config("spark.driver.host", "127.0.0.1").config(
             "spark.driver.bindAddress", "127.0.0.1"
         )
-    spark = builder.getOrCreate()
+    with tempfile.TemporaryFile() as said:
+        try:
+            with java_speaks_into(said.fileno()):
+                spark = builder.getOrCreate()
+        except Exception:
+            said.seek(0)
+            sys.stderr.write(said.read().decode())
+            raise
     try:
         spark.sparkContext.setLogLevel("ERROR")
         register(spark)

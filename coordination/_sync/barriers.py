@@ -26,6 +26,7 @@ from ...ops.errors import (
     TransactionRefusedError,
     ValueDecodeError,
     passes,
+    shape,
 )
 from ...ops.log import get_logger
 from ...ops.operations import ABSENT, Check, Put, check_value
@@ -220,7 +221,7 @@ class DoubleBarrier:
                 continue
             if not _ROUND.fullmatch(found.value):
                 raise ValueDecodeError(
-                    f"{self._path} holds {found.value!r:.80}, which is no number of a round",
+                    f"{self._path} holds {shape(found.value)}, which is no number of a round",
                     path=self._path,
                     version=found.stat.version,
                 )

@@ -178,8 +178,7 @@ class Holder(Hold):
             value = self._lobby.first_value(deadline.for_request())
         except MetadataStoreError:
             value = None
-        by = "" if value is None else f"; its holder is {value!r:.80}"
-        return LockBusyError(why + by, path=self.path, value=value)
+        return LockBusyError(why, path=self.path, value=value)
 
     def _caller(self) -> threading.Thread:
         return threading.current_thread()

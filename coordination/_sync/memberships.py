@@ -300,10 +300,7 @@ class Membership:
 
     def _busy(self) -> LockBusyError:
         data = None if self._rival is None else self._rival.data
-        by = "" if data is None else f", with the data {data!r:.80}"
-        return LockBusyError(
-            f"another member has the name {self.path}{by}", path=self.path, value=data
-        )
+        return LockBusyError(f"another member has the name {self.path}", path=self.path, value=data)
 
     def _create(self, incarnation: Incarnation, timeout: float | None) -> bool:
         session = self._store.session.id

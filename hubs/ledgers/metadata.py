@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
-from ...ops.errors import ValueDecodeError
+from ...ops.errors import ValueDecodeError, shape
 from ..errors import IllegalOperationError
 from ..tables.results import VersionedValue
 from ..tables.versions import Version
@@ -80,7 +80,7 @@ def check_metadata(metadata: object) -> bytes:
         IllegalOperationError: the metadata is invalid.
     """
     if not isinstance(metadata, bytes | bytearray | memoryview):
-        raise IllegalOperationError(f"metadata must be bytes, not {metadata!r:.80}")
+        raise IllegalOperationError(f"metadata must be bytes, not {shape(metadata)}")
     return bytes(metadata)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from ...ops.errors import BadVersionError, MetadataStoreError, ValueDecodeError
+from ...ops.errors import BadVersionError, MetadataStoreError, ValueDecodeError, shape
 from ...ops.operations import Part
 from ..errors import (
     IllegalOperationError,
@@ -277,7 +277,7 @@ def _parts(data: SubscriptionData) -> dict[str, bytes | None]:
             }
     raise IllegalOperationError(
         "the data of a subscription must be SubscriptionData of SubscriptionPreferences and "
-        f"SubscriptionState, not {data!r:.200}"
+        f"SubscriptionState, not {shape(data)}"
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar, overload
 
-from ...ops.errors import MetadataStoreError, ValueDecodeError
+from ...ops.errors import MetadataStoreError, ValueDecodeError, shape
 from ...ops.operations import Part
 from ..errors import (
     IllegalOperationError,
@@ -111,7 +111,7 @@ class AsyncTopicValues(Generic[D]):
     def _fields(self, value: D) -> dict[str, bytes | None]:
         if not isinstance(value, self._kind):
             raise IllegalOperationError(
-                f"the value must be a {self._kind.__name__}, not {value!r:.80}"
+                f"the value must be a {self._kind.__name__}, not {shape(value)}"
             )
         return {self._field: value.encoded()}
 

@@ -25,7 +25,7 @@ from typing import (
     get_type_hints,
 )
 
-from ...ops.errors import ValueDecodeError
+from ...ops.errors import ValueDecodeError, shape
 from ..errors import IllegalOperationError
 from ..formats import bytes_of, dumped, loaded, shown
 from ..tables import Version
@@ -110,16 +110,8 @@ _BYTES: Final = Kind(
 
 def _list(shown: object) -> list[Any]:
     if not isinstance(shown, list):
-        raise ValueError(f"not a list: {shown!r:.80}")  # noqa: TRY004 - as all others
+        raise ValueError(f"not a list: {shape(shown)}")  # noqa: TRY004 - as all others
     return shown
-
-
-def _short(value: object) -> str:
-    """Return a value for an error message. ``repr`` fails for an int of thousands of digits."""
-    try:
-        return f"{value!r:.80}"
-    except ValueError:
-        return f"a {type(value).__name__} of that size"
 
 
 def _or_none(kind: Kind) -> Kind:
@@ -164,7 +156,7 @@ class Data:
             value = getattr(self, name)
             if not kind.check(value):
                 raise IllegalOperationError(
-                    f"{name} of a {type(self).__name__} must be {kind.name}, not {_short(value)}"
+                    f"{name} of a {type(self).__name__} must be {kind.name}, not {shape(value)}"
                 )
         if self.unknown:
             self._check_unknown()
@@ -179,7 +171,7 @@ class Data:
             pass
         raise IllegalOperationError(
             f"unknown of a {type(self).__name__} must be JSON by names that it does not know "
-            f"itself, not {_short(self.unknown)}"
+            f"itself, not {shape(self.unknown)}"
         )
 
     def members(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from ...ops.errors import ValueDecodeError
+from ...ops.errors import ValueDecodeError, shape
 from ...ops.results import GetResult
 from ..errors import IllegalOperationError
 from ..formats import bytes_of, dumped, dumped_bytes, loaded, shown
@@ -72,7 +72,7 @@ def check_value(value: object) -> dict[str, bytes | None]:
     """
     if not isinstance(value, Mapping):
         raise IllegalOperationError(
-            f"a value must be a mapping from field names to bytes, not {value!r:.80}"
+            f"a value must be a mapping from field names to bytes, not {shape(value)}"
         )
     return {check_field(name): _check_bytes(name, found) for name, found in value.items()}
 
@@ -86,7 +86,7 @@ def check_fields(fields: object) -> frozenset[str] | None:
     if fields is None:
         return None
     if isinstance(fields, str | bytes) or not isinstance(fields, Collection):
-        raise IllegalOperationError(f"fields must be a list of names or None, not {fields!r:.80}")
+        raise IllegalOperationError(f"fields must be a list of names or None, not {shape(fields)}")
     return frozenset(map(check_field, fields))
 
 
@@ -110,7 +110,7 @@ def _check_bytes(name: str, value: object) -> bytes | None:
         return value
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    raise IllegalOperationError(f"field {name!r} must be bytes or None, not {value!r:.80}")
+    raise IllegalOperationError(f"field {name!r} must be bytes or None, not {shape(value)}")
 
 
 def merged(fields: Mapping[str, bytes], changes: Mapping[str, bytes | None]) -> dict[str, bytes]:

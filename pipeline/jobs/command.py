@@ -22,7 +22,8 @@ exit codes:
      that are not valid paths
   2  no connection: the store cannot be reached or opened; diff: any error
   3  bad input: arguments, settings, files, rows
-  130 after an interrupt, 141 after the reader of the output has gone
+  130 after an interrupt (Ctrl-C), 143 after SIGTERM, 129 after SIGHUP, 141 after the reader of
+     the output has gone
 """
 
 _DESCRIPTION: Final = """\
@@ -100,13 +101,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             )
     for job in (load, restore):
         job.add_argument("--create-only", action="store_true", help="keep existing values")
-    for job in (load, restore):
         job.add_argument(
             "--on-error",
             choices=get_args(OnError),
             default="fail",
             help="what to do with a bad row: fail ends the job, collect counts and reports it, "
             "skip only counts it (default: fail)",
+        )
+    for job in (load, restore, copy):
+        job.add_argument(
+            "--dry-run", action="store_true", help="count what would be written; write nothing"
         )
     for job in (export, copy, diff):
         job.add_argument("--prefix", metavar="PATH", default="/", help="default: /, everything")

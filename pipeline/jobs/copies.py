@@ -36,7 +36,7 @@ from .state import PLAN, REPORT, CopyPlan, done_ranges, range_name, read_plan
 from .summary import left_out, written
 from .writing import REPORT_DDL, report_batch, total
 
-__all__ = ["copy"]
+__all__ = ["copy", "preview", "saved_plan"]
 
 # The most rows and bytes that a task reads before it writes them.
 _CHUNK_ROWS: Final = 10_000
@@ -103,16 +103,33 @@ def copy(
     return fine, summary
 
 
-def _plan(
-    spark: SparkSession,
-    source: Store,
-    target: Store,
-    folder: Folder,
-    *,
-    resume: bool,
-    overwrite: bool,
-) -> CopyPlan:
-    """Return the plan of this copy: the plan to resume, or a new plan, which is saved."""
+def preview(
+    spark: SparkSession, source: Store, target: Store, steps: Steps, *, overwrite: bool = False
+) -> dict[str, Any]:
+    """Return the summary of a dry run, which compares both sides and writes nothing."""
+    steps.begin("comparing")
+    left = stored_rows(spark, source.given)
+    found = compare(left, stored_rows(spark, {**target.given, "revision": None}))
+    different = "would_replace" if overwrite else "would_conflict"
+    return {
+        "job": "copy",
+        "dry_run": True,
+        "would_create": found.counts["only_left"],
+        different: found.counts["different"],
+        "equal": found.counts["equal"],
+        "only_in_target": found.counts["only_right"],
+        f"paths_{different}": [*found.examples["different"]],
+    }
+
+
+def saved_plan(
+    source: Store, target: Store, folder: Folder, *, resume: bool, overwrite: bool
+) -> CopyPlan | None:
+    """Return the plan of this copy to resume, or ``None`` for a new copy.
+
+    Raises:
+        JobError: the state belongs to another copy, or there is none to resume.
+    """
     found = read_plan(folder)
     asked = (source.options.url, target.options.url, source.options.prefix, overwrite)
     if found is not None:
@@ -135,14 +152,30 @@ def _plan(
                 f"revision {source.options.revision:,}",
                 "InputError",
             )
-        for name in folder.names(REPORT):
-            if name.startswith("."):  # A killed task has left it.
-                folder.remove(f"{REPORT}/{name}")
         return found
     if resume:
         raise JobError(f"nothing to resume: {folder.uri} has no {PLAN}", "InputError")
     if not folder.empty():
         raise JobError(f"{folder.uri} is not empty and holds no state of a copy", "InputError")
+    return None
+
+
+def _plan(
+    spark: SparkSession,
+    source: Store,
+    target: Store,
+    folder: Folder,
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> CopyPlan:
+    """Return the plan of this copy: the plan to resume, or a new plan, which is saved."""
+    found = saved_plan(source, target, folder, resume=resume, overwrite=overwrite)
+    if found is not None:
+        for name in folder.names(REPORT):
+            if name.startswith("."):  # A killed task has left it.
+                folder.remove(f"{REPORT}/{name}")
+        return found
     wanted = source.options.partitions or max(_RANGES, 4 * (parallelism(spark) or 1))
     revision, snapshot, ranges = reading(source.options, wanted)
     plan = CopyPlan(

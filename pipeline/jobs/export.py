@@ -23,9 +23,9 @@ from .parts import HIDDEN, NAMED, Part, write_parts
 from .progress import Steps
 from .spark_session import JobError
 from .summary import left_out, written
-from .writing import write
+from .writing import preview, write
 
-__all__ = ["Reading", "export", "exported_rows", "reading", "restore", "stored_rows"]
+__all__ = ["Reading", "check_place", "export", "exported_rows", "reading", "restore", "stored_rows"]
 
 
 def stored_rows(spark: SparkSession, given: dict[str, object], columns: str = STORED) -> DataFrame:
@@ -98,7 +98,7 @@ def export(
         UnsupportedError: a revision is given, but the store keeps no old revisions.
         PySparkException: a task failed.
     """
-    _check_place(folder, overwrite=overwrite)
+    check_place(folder, overwrite=overwrite)
     exported = datetime.now(UTC).isoformat(timespec="seconds")
     steps.begin("exporting")
     begun = time.monotonic()
@@ -166,8 +166,9 @@ def restore(
     steps: Steps,
     *,
     create_only: bool = False,
+    dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Put the rows of an export into a store, and return the summary.
+    """Put the rows of an export into a store, and return the summary. ``dry_run`` puts none.
 
     Ephemeral values of the exported store are left out. The summary repeats the keys that the
     export left out because they are not valid paths.
@@ -180,12 +181,13 @@ def restore(
     steps.begin("checking")
     manifest = read_manifest(folder)
     verify(spark, folder, manifest)
+    stored = exported_rows(spark, folder, manifest).where(~F.col("ephemeral"))
+    rows = stored.select("path", "value")
+    if dry_run:
+        return preview("restore", rows, lambda given: given, options, create_only=create_only)
     steps.begin("writing")
-    rows = exported_rows(spark, folder, manifest).where(~F.col("ephemeral"))
     begun = time.monotonic()
-    report = write(
-        rows.select("path", "value"), lambda batches: batches, options, create_only=create_only
-    )
+    report = write(rows, lambda given: given, options, create_only=create_only)
     expected = manifest.rows - manifest.ephemeral
     if report.rows != expected:
         raise JobError(f"{folder.uri} holds {expected} rows, but {report.rows} were read")
@@ -197,7 +199,7 @@ def restore(
     }
 
 
-def _check_place(folder: Folder, *, overwrite: bool) -> None:
+def check_place(folder: Folder, *, overwrite: bool) -> None:
     """Check that an export may be written to a folder without removing other files.
 
     Raises:

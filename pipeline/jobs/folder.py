@@ -18,13 +18,13 @@ from pyarrow import fs, parquet
 from .places import FOLDER_SCHEMES
 from .spark_session import JobError
 
-__all__ = ["FileState", "Folder", "Output"]
+__all__ = ["PATTERN", "FileState", "Folder", "Output"]
 
 _CHUNK: Final = 4 * 1024 * 1024
 # Hadoop's schemes, and pyarrow's names for the same file systems.
 _SAME: Final = {"s3a": "s3", "gs": "gcs"}
-# The characters that Spark reads as patterns in a name.
-_PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
+#: The characters that Spark reads as patterns in a name.
+PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
 
 
 class FileState(NamedTuple):
@@ -98,7 +98,7 @@ class Folder:
         of URIs.
         """
         root = f"file:{self._root}" if self._local else self.uri.rstrip("/")
-        return _PATTERN.sub(r"\\\g<0>", "/".join((root, *names)))
+        return PATTERN.sub(r"\\\g<0>", "/".join((root, *names)))
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a small file, or ``None`` if it is missing."""

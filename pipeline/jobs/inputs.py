@@ -6,6 +6,7 @@ why a row cannot be written, or null. A first pass counts the bad rows and notes
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -19,9 +20,20 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from ...ops.json_lines import parse_record
 from ...ops.paths import check_path
 from ..load_limits import LONGEST_LINE, MOST_REPORTED
+from .folder import PATTERN
 from .spark_session import JobError
 
-__all__ = ["BadRow", "Batches", "Checked", "Input", "check", "format_of", "listed", "read"]
+__all__ = [
+    "BadRow",
+    "Batches",
+    "Checked",
+    "Input",
+    "check",
+    "check_files",
+    "format_of",
+    "listed",
+    "read",
+]
 
 _CORRUPT: Final = "_corrupt_record"
 _REPLACEMENT: Final = "\ufffd"
@@ -102,6 +114,18 @@ def format_of(name: str) -> str:
         if bare.endswith(ending):
             return found
     raise JobError(f"{name}: the name does not show the format; pass --format", "InputError")
+
+
+def check_files(names: Sequence[str]) -> None:
+    """Check that files of this machine exist. Patterns, and URIs of other places, are left out.
+
+    Raises:
+        JobError: one is missing.
+    """
+    for name in names:
+        path = _readable(name) if name.startswith("file:") else name
+        if "://" not in path and not PATTERN.search(path) and not os.path.exists(path):
+            raise JobError(f"{name} cannot be read: Path does not exist", "InputError")
 
 
 def read(spark: SparkSession, names: Sequence[str], kind: str) -> Input:

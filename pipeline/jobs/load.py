@@ -13,7 +13,7 @@ from .inputs import Checked, check, listed, read
 from .progress import Steps
 from .spark_session import JobError, explain
 from .summary import written
-from .writing import write
+from .writing import preview, write
 
 __all__ = ["load"]
 
@@ -26,10 +26,11 @@ def load(
     steps: Steps,
     *,
     create_only: bool = False,
+    dry_run: bool = False,
 ) -> dict[str, Any]:
     """Put the records of files into a store, and return the summary.
 
-    All rows are checked before the first is written.
+    All rows are checked before the first is written. With ``dry_run``, none is.
 
     Raises:
         JobError: a file cannot be read, or a row is bad and ``on_error`` is ``fail``. Nothing was
@@ -47,6 +48,9 @@ def load(
         raise JobError(f"{listed(names)} cannot be read: {reason}", "InputError") from error
     if checked.bad and options.on_error == "fail":
         raise JobError(_refusal(checked), "InputError")
+    if dry_run:
+        summary = preview("load", given.raw, given.parse, options, create_only=create_only)
+        return {**summary, "bad_rows": checked.bad}
     steps.begin("writing")
     begun = time.monotonic()
     report = write(given.raw, given.parse, options, create_only=create_only)

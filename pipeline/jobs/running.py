@@ -14,16 +14,17 @@ from ...ops.errors import InvalidSettingError, error_class
 from ...ops.exit_codes import BAD_INPUT, OK, REFUSED, exit_code
 from ..clients import opened
 from ..row_report import DONE, STATUSES
-from .copies import copy
+from .copies import copy, preview, saved_plan
 from .diff import diff
-from .export import export, restore
+from .export import check_place, export, restore
 from .folder import Folder
-from .inputs import format_of
+from .inputs import check_files, format_of
 from .load import load
+from .manifest import read_manifest
 from .places import Store
 from .progress import Steps, progress
 from .sides import side
-from .spark_session import explain, spark_session
+from .spark_session import explain, spark_session, submitted
 from .summary import print_summary
 
 __all__ = ["run"]
@@ -59,11 +60,13 @@ def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
     """
     try:
         settings = dict(_setting(text) for text in arguments.conf)
+        _check_places(arguments, stores)
         # Report a store that cannot be opened now, once, and not in every task after Spark's start.
         advisory = None
         for place, store in enumerate(stores):
             if store is not None:
-                writes = place in _WRITTEN[arguments.job]
+                dry = getattr(arguments, "dry_run", False)
+                writes = place in _WRITTEN[arguments.job] and not dry
                 with opened(store.options, read_only=not writes) as found:
                     advisory = found.advisory if writes else advisory
         with progress() as steps:
@@ -85,6 +88,34 @@ def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
         summary["warning"] = advisory
     print_summary(summary, arguments.output)
     return code
+
+
+def _check_places(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> None:
+    """Refuse files and folders that cannot be used, before Spark starts, which takes seconds.
+
+    Raises:
+        JobError: the message names the file or folder.
+    """
+    match arguments.job:
+        case "load":
+            if arguments.format is None:
+                format_of(arguments.files[0])
+            if (arguments.master or "local").startswith("local") and not submitted():
+                check_files(arguments.files)
+        case "export":
+            check_place(Folder(arguments.folder), overwrite=arguments.overwrite)
+        case "restore":
+            read_manifest(Folder(arguments.folder))
+        case "copy" if not arguments.dry_run:
+            source, target = stores
+            assert source is not None
+            assert target is not None
+            only = {"resume": arguments.resume, "overwrite": arguments.overwrite}
+            saved_plan(source, target, Folder(arguments.state), **only)
+        case "diff":
+            for name, store in zip((arguments.left, arguments.right), stores, strict=True):
+                if store is None:
+                    read_manifest(Folder(name))
 
 
 def _code_of_error(cause: str) -> int:
@@ -110,7 +141,8 @@ def _load(
     kind = arguments.format or format_of(arguments.files[0])
     # Make them absolute: Java's working directory may differ from ours.
     files = [name if "://" in name else str(Path(name).absolute()) for name in arguments.files]
-    summary = load(spark, files, kind, store.options, steps, create_only=arguments.create_only)
+    only, dry = arguments.create_only, arguments.dry_run
+    summary = load(spark, files, kind, store.options, steps, create_only=only, dry_run=dry)
     return _code_of(summary), summary
 
 
@@ -130,7 +162,8 @@ def _restore(
     [store] = stores
     assert store is not None
     folder = Folder(arguments.folder)
-    summary = restore(spark, folder, store.options, steps, create_only=arguments.create_only)
+    only, dry = arguments.create_only, arguments.dry_run
+    summary = restore(spark, folder, store.options, steps, create_only=only, dry_run=dry)
     return _code_of(summary), summary
 
 
@@ -140,6 +173,8 @@ def _copy(
     source, target = stores
     assert source is not None
     assert target is not None
+    if arguments.dry_run:
+        return OK, preview(spark, source, target, steps, overwrite=arguments.overwrite)
     folder = Folder(arguments.state)
     fine, summary = copy(
         spark,
@@ -199,5 +234,6 @@ def _whole(code: int, summary: Mapping[str, Any], arguments: argparse.Namespace)
 
 
 def _code_of(summary: Mapping[str, Any]) -> int:
-    bad = summary.get("bad_rows") or any(summary["outcomes"][kind] for kind in _NOT_DONE)
+    ended = summary.get("outcomes", {})  # A dry run has none.
+    bad = summary.get("bad_rows") or any(ended.get(kind) for kind in _NOT_DONE)
     return REFUSED if bad else OK

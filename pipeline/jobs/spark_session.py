@@ -21,7 +21,14 @@ from ...ops.errors import MetadataStoreError
 from .. import register
 from ..java import JavaMissingError, provide_java
 
-__all__ = ["DEFAULT_MASTER", "JobError", "explain", "spark_session"]
+__all__ = [
+    "DEFAULT_MASTER",
+    "JobError",
+    "explain",
+    "java_speaks_into",
+    "spark_session",
+    "submitted",
+]
 
 #: All cores of this machine. A task has up to four attempts, as on a cluster.
 DEFAULT_MASTER: Final = "local[*,4]"
@@ -104,8 +111,7 @@ def _start(master: str | None, settings: Mapping[str, str], *, verbose: bool) ->
     # variable.
     os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
     builder = SparkSession.builder.appName("batchkeeper")
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit
-    if not submitted:
+    if not submitted():
         builder = builder.master(master or DEFAULT_MASTER)
         local = (master or DEFAULT_MASTER).startswith("local[")
         for name, value in {**_DEFAULTS, **(_LOCAL_DEFAULTS if local else {})}.items():
@@ -116,8 +122,8 @@ def _start(master: str | None, settings: Mapping[str, str], *, verbose: bool) ->
         builder = builder.config(name, value)
     with tempfile.TemporaryFile() as said:
         try:
-            quiet = None if verbose or submitted else said.fileno()
-            with _java_speaks_into(quiet), _interrupts_wait():
+            quiet = None if verbose or submitted() else said.fileno()
+            with java_speaks_into(quiet), _interrupts_wait():
                 spark = builder.getOrCreate()
         except Exception as error:
             said.seek(0)
@@ -128,6 +134,11 @@ def _start(master: str | None, settings: Mapping[str, str], *, verbose: bool) ->
         with suppress(Exception):  # Spark Connect has no context.
             spark.sparkContext.setLogLevel("OFF")
     return spark
+
+
+def submitted() -> bool:
+    """Say whether ``spark-submit`` has started this program, and so decides where Spark runs."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _connect(url: str, settings: Mapping[str, str]) -> SparkSession:
@@ -147,7 +158,7 @@ def _connect(url: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 @contextmanager
-def _java_speaks_into(descriptor: int | None) -> Generator[None, None, None]:
+def java_speaks_into(descriptor: int | None) -> Generator[None, None, None]:
     """Redirect the standard error of processes started in this block to a file.
 
     Java and Spark print warnings before any setting could silence them, for example about Java's

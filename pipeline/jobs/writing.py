@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from ...ops.operations import ABSENT
+from ...ops.operations import ABSENT, Exists
+from ..clients import client
 from ..options import SourceOptions
 from ..partition import write_partition
 from ..row_report import Report, RowCounts, first_failed
@@ -18,7 +20,7 @@ from ..throttle import rate_of
 from .inputs import Batches
 from .spark_session import JobError
 
-__all__ = ["REPORT_DDL", "REPORT_SCHEMA", "report_batch", "total", "write"]
+__all__ = ["REPORT_DDL", "REPORT_SCHEMA", "preview", "report_batch", "total", "write"]
 
 REPORT_DDL: Final = "report binary"
 REPORT_SCHEMA: Final = pa.schema([("report", pa.binary())])
@@ -59,6 +61,36 @@ def write(
     # An embedded store is open for writing in one process at a time.
     one = frame.coalesce(1) if options.embedded else frame
     return total(row.report for row in one.mapInArrow(task, REPORT_DDL).collect())
+
+
+def preview(
+    job: str,
+    frame: DataFrame,
+    parse: Callable[[Batches], Batches],
+    options: SourceOptions,
+    *,
+    create_only: bool = False,
+) -> dict[str, Any]:
+    """Return the summary of a dry run: how many rows would create a value, or meet one.
+
+    The arguments are those of :func:`write`. Nothing is written.
+    """
+
+    def task(batches: Batches) -> Iterator[pa.RecordBatch]:
+        tally = Counter[bool]()
+        with client(options, read_only=True) as store:
+            for batch in parse(batches):
+                paths = [path for path in batch.column("path").to_pylist() if path is not None]
+                for outcome in store.apply(map(Exists, paths)):
+                    if outcome.error is not None:
+                        raise JobError(f"{outcome.op.path!r}: {outcome.error}")
+                    tally[outcome.result is True] += 1
+        yield pa.RecordBatch.from_pylist([{"new": tally[False], "old": tally[True]}])
+
+    found = frame.mapInArrow(task, "new bigint, old bigint").collect()
+    existing = "would_conflict" if create_only else "would_replace"
+    new, old = sum(row.new for row in found), sum(row.old for row in found)
+    return {"job": job, "dry_run": True, "would_create": new, existing: old}
 
 
 def _put_rows(batch: pa.RecordBatch, expected: int | None) -> pa.RecordBatch:

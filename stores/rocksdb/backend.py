@@ -39,7 +39,7 @@ from .commits import Commits
 from .database import Database
 from .drafts import Drafted, draft
 from .ephemerals import Departed, remove_ephemerals
-from .files import open_files, open_files_to_read, prepare, read_meta
+from .files import open_files, open_files_to_read, prepare, read_meta, read_synced
 from .layout import SESSIONS_FORMAT
 from .scans import ReadOnlyScans, RocksScans, read_only
 from .sessions import RocksSession, remove_lock_files
@@ -412,9 +412,10 @@ def connect(
         ) from error
     if read_only:
         return _connect_read_only(directory, max_value_bytes, deadline, open_database)
+    synced = read_synced(directory)
     db = open_files(directory, new)
     try:
-        meta = read_meta(directory, db, sync)
+        meta = read_meta(directory, db, sync, synced)
         database = open_database(directory, db)
         commits = Commits(database, meta, sync)
         if meta.format >= SESSIONS_FORMAT:
@@ -432,9 +433,10 @@ def _connect_read_only(
     deadline: float,
     open_database: Callable[[str, Rdict], Database],
 ) -> Backend:
+    synced = read_synced(directory)
     db = open_files_to_read(directory, deadline)
     try:
-        meta = read_meta(directory, db, sync=False, read_only=True)
+        meta = read_meta(directory, db, False, synced, read_only=True)
         database = open_database(directory, db)
         departed = Departed(database, meta)
     except BaseException:

@@ -29,9 +29,15 @@ from ...ops.results import WatchEvent
 from ..backend import WatchHandle
 from ..local import Concerned, LocalWatches
 from .database import Database
+from .files import note_synced
 from .layout import META, META_KEY, SESSIONS_FORMAT, Meta
 
 __all__ = ["Commits"]
+
+_FULL = (
+    ". Make room: RocksDB looks for it every 5 seconds and refuses all writes until then; if the "
+    "store is closed and opened again, it looks at once"
+)
 
 
 class Commits:
@@ -62,6 +68,7 @@ class Commits:
         self._write_options = WriteOptions()
         self._write_lock = threading.Lock()
         self._written = 0  # batches in the log, counted since the store was opened
+        self._written_revision = self.revision  # that of the last of them, set after its number
         # The keys of each batch that is in the log, or about to be, but not on the disk, by the
         # batch's number. Added under the write lock, removed under the sync lock, read without one.
         self._unsynced: dict[int, list[bytes]] = {}
@@ -115,10 +122,12 @@ class Commits:
             self._database.db.write(batch, self._write_options)
         except Exception as error:
             # Records that reached the log before the failure may return when the log is replayed.
+            advice = _FULL if "No space left" in str(error) else ""
             raise IndeterminateError(
-                f"RocksDB failed to write in {self._database.directory}: {error}"
+                f"RocksDB failed to write in {self._database.directory}: {error}{advice}"
             ) from error
         self._written = number
+        self._written_revision = self.revision
         return number
 
     def use_sessions_format(self) -> None:
@@ -218,6 +227,7 @@ class Commits:
             # next sync would succeed without it. Nothing later in the log would then survive a
             # power cut, so the store writes nothing more.
             if self._sync_failure is None:
+                revision = self._written_revision  # Read first: a later batch may be under way.
                 written = self._written
                 try:
                     self._database.db.flush_wal(True)
@@ -229,6 +239,7 @@ class Commits:
                     for done in range(self._synced + 1, written + 1):
                         self._unsynced.pop(done, None)
                     self._synced = written
+                    note_synced(self._database.directory, revision)
             return self._sync_failure
 
     def _send_events(self) -> None:

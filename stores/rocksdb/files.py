@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import struct
+import tempfile
 import time
+import zlib
+from contextlib import suppress
 from typing import Final
 
 from rocksdict import (
@@ -13,6 +17,7 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     DBCompressionType,
+    DBRecoveryMode,
     Options,
     Rdict,
     WriteOptions,
@@ -22,7 +27,14 @@ from ...ops.errors import InvalidSettingError, StoreUnavailableError
 from .layout import FORMATS, META, META_KEY, PLAIN_FORMAT, Meta
 from .sessions import LOCK_FILE
 
-__all__ = ["open_files", "open_files_to_read", "prepare", "read_meta"]
+__all__ = [
+    "note_synced",
+    "open_files",
+    "open_files_to_read",
+    "prepare",
+    "read_meta",
+    "read_synced",
+]
 
 _MIB: Final = 1024 * 1024
 
@@ -32,7 +44,14 @@ _UNFINISHED = re.compile(
     r"|rocksdict-config\.json"
 )
 
+# The files of a database that RocksDB reads.
+_READ: Final = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.(log|sst)")
+
 _CONFIG: Final = "rocksdict-config.json"
+
+# A revision, and the checksum of its bytes.
+_SYNCED: Final = struct.Struct(">8sI")
+_SYNCED_FILE: Final = "SYNCED"
 
 _BETWEEN_OPENINGS: Final = 0.01  # seconds
 
@@ -141,7 +160,7 @@ def open_files_to_read(directory: str, deadline: float) -> Rdict:
         before = _manifest(directory)
         failure = None
         try:
-            db = open_files(directory, new=False, read_only=True)
+            db = _open_linked(directory)
         except StoreUnavailableError as error:
             failure = error  # The writer may have deleted a table, too.
         if _manifest(directory) == before:
@@ -156,6 +175,23 @@ def open_files_to_read(directory: str, deadline: float) -> Rdict:
                 "during every attempt to open them"
             ) from failure
         time.sleep(_BETWEEN_OPENINGS)
+
+
+def _open_linked(directory: str) -> Rdict:
+    """Open a store for reading in a directory of our own, with links to its files.
+
+    rocksdict writes its configuration into the directory that it opens, even for reading. RocksDB
+    itself opens all files at once, so the links may go then.
+    """
+    links = ""
+    try:
+        with tempfile.TemporaryDirectory(prefix="batchkeeper-") as links:
+            for name in filter(_READ.fullmatch, os.listdir(directory)):
+                os.symlink(os.path.join(directory, name), os.path.join(links, name))
+            return open_files(links, new=False, read_only=True)
+    except (OSError, StoreUnavailableError) as error:
+        reason = str(error).replace(links or directory, directory)
+        raise StoreUnavailableError(reason) from error
 
 
 def _manifest(directory: str) -> tuple[str, int]:
@@ -190,6 +226,8 @@ def _options(new: bool) -> Options:
     tables.set_bloom_filter(10, False)
     tables.set_block_cache(Cache(16 * _MIB))
     options.set_block_based_table_factory(tables)
+    # By default, RocksDB drops everything behind a damaged record of its log without an error.
+    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     # RocksDB's own log. By default, it keeps a thousand files of any size.
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(_MIB)
@@ -197,8 +235,36 @@ def _options(new: bool) -> Options:
     return options
 
 
-def read_meta(directory: str, db: Rdict, sync: bool, read_only: bool = False) -> Meta:
-    """Return the record that a store keeps of itself; write it to a new store."""
+def note_synced(directory: str, revision: int) -> None:
+    """Note beside RocksDB's files that the changes up to a revision are on the disk.
+
+    RocksDB cannot know that its newest log was cut or removed: only the log itself says how long it
+    was. The note itself is not synced, so after a power cut it may be an older one.
+    """
+    number = revision.to_bytes(8)
+    with suppress(OSError):  # It only serves to recognize damage.
+        file = os.open(os.path.join(directory, _SYNCED_FILE), os.O_WRONLY | os.O_CREAT, 0o666)
+        try:
+            os.pwrite(file, _SYNCED.pack(number, zlib.crc32(number)), 0)
+        finally:
+            os.close(file)
+
+
+def read_synced(directory: str) -> int:
+    """Return the revision of the note, or 0 if there is none. Read it before RocksDB is opened."""
+    with suppress(OSError, struct.error), open(os.path.join(directory, _SYNCED_FILE), "rb") as file:
+        number, checksum = _SYNCED.unpack(file.read())
+        return int.from_bytes(number) if zlib.crc32(number) == checksum else 0
+    return 0
+
+
+def read_meta(directory: str, db: Rdict, sync: bool, synced: int, read_only: bool = False) -> Meta:
+    """Return the record that a store keeps of itself; write it to a new store.
+
+    Raises:
+        StoreUnavailableError: RocksDB fails, or a part of the changes up to ``synced`` is missing.
+        InvalidSettingError: it is not a store of batchkeeper, or that of a later release.
+    """
     try:
         record: bytes | None = db.get(META_KEY)
         empty = record is None and not any(True for _ in db.keys())  # noqa: SIM118 - an Rdict is not iterable
@@ -221,5 +287,11 @@ def read_meta(directory: str, db: Rdict, sync: bool, read_only: bool = False) ->
         raise InvalidSettingError(
             f"the store in {directory} has format {meta.format}; this batchkeeper supports "
             f"formats {FORMATS[0]} to {FORMATS[-1]}"
+        )
+    if meta.revision < synced:
+        raise StoreUnavailableError(
+            f"RocksDB cannot open the store in {directory}: its changes after revision "
+            f"{meta.revision} are lost, up to {synced} at least, because its log was cut or "
+            f"removed. Restore a backup. To go on without them, remove {_SYNCED_FILE}"
         )
     return meta

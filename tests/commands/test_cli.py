@@ -73,8 +73,8 @@ def test_put_get_ls_delete(run: Run, url: str) -> None:
     assert run("get", "/a/b") == (0, "höllo".encode(), [])
     assert run("ls", "/a") == (0, b"b\n", [])
     assert run("ls") == (0, b"a\n", [])
+    assert run("ls", "/a/b") == (0, b"", [])
     assert run("delete", "/a/b") == (0, b"", [])
-    assert run("ls") == (0, b"", [])
 
 
 def test_json_and_jsonl(run: Run, url: str) -> None:
@@ -154,7 +154,7 @@ def test_a_command_that_puts_makes_the_store(run: Run, tmp_path: Path, command: 
     ("command", "code"),
     [
         (("get", "/x"), 1),
-        (("ls",), 0),
+        (("ls",), 1),
         (("put", "/x", "1"), 0),
         (("delete", "/x"), 1),
         (("load", os.devnull), 0),
@@ -474,10 +474,17 @@ def test_load_from_standard_input(tmp_path: Path) -> None:
 
 
 def test_load_can_spare_what_is_there(run: Run, url: str, tmp_path: Path) -> None:
-    """--create-only keeps existing values, counts them as conflicts, and ends with 1."""
+    """--create-only keeps existing values, counts them as conflicts, and ends with 1.
+
+    A dry run counts them beforehand, and writes nothing.
+    """
     file = tmp_path / "records"
     file.write_bytes(lines(records(100)))
     run("put", records(1)[0]["path"], "precious")
+    code, output, errors = run("load", str(file), "--dry-run", "-o", "json")
+    assert summary(output) == {"would_create": 99, "would_replace": 1, "skipped": 0}
+    assert (code, errors) == (0, ["batchkeeper: nothing was written (--dry-run)"])
+    assert run("count")[1] == b"1\n"
     code, output, errors = run("load", str(file), "--create-only", "-o", "json")
     assert (code, errors) == (1, [])
     assert (summary(output)["written"], summary(output)["conflicts"]) == (99, 1)

@@ -126,8 +126,9 @@ def test_expected_revisions(run: Run, memory: bk.MetadataStore) -> None:
     assert run("delete", "/a", "--expected-revision", revision)[0] == 0
 
 
-def test_an_ephemeral_put_holds_its_value_until_ctrl_c() -> None:
-    """The value is there while the command runs, and gone after an interrupt, with 130."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_an_ephemeral_put_holds_its_value_until_ctrl_c(number: signal.Signals) -> None:
+    """The value is there while the command runs, and gone after a signal, which the code tells."""
     arguments = ("put", "/hub", "1", "--ephemeral", "--store", "memory://shared", "-o", "jsonl")
     with running(sys.executable, "-c", BESIDE, *arguments) as process:
         assert message(process) == "batchkeeper: '/hub' is there until Ctrl-C\n"
@@ -136,17 +137,19 @@ def test_an_ephemeral_put_holds_its_value_until_ctrl_c() -> None:
         tell(process, "print(store.get('/hub').result().stat.ephemeral, flush=True)")
         assert process.stdout is not None
         assert process.stdout.readline() == "True\n"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         output, errors = process.communicate(timeout=60)
-    assert (process.returncode, output, errors) == (130, "", "")
+    assert (process.returncode, output, errors) == (128 + number, "", "")
 
 
 @pytest.mark.server
 @pytest.mark.parametrize("name", SERVERS)
 def test_an_ephemeral_put_on_a_server(name: str, fresh_url: Callable[[str], str]) -> None:
-    """Others see the value while the command runs, and soon after its interrupt no more."""
+    """Others see the value while the command runs, and soon after its end no more."""
     url = fresh_url(name)
-    command = (*COMMAND, "put", "/hub", "1", "--ephemeral", "--store", url)
+    # Longer than the test waits.
+    session = ("--ephemeral", "--session-timeout", "40s")
+    command = (*COMMAND, "put", "/hub", "1", *session, "--store", url)
     with running(*command) as process, bk.open_store(url) as other:
         if "ephemerals" not in other.capabilities:
             assert "'ephemerals'" in message(process)
@@ -156,8 +159,8 @@ def test_an_ephemeral_put_on_a_server(name: str, fresh_url: Callable[[str], str]
         other.sync()
         found = result(other.get("/hub"))
         assert (found.value, found.stat.ephemeral, found.stat.owned) == (b"1", True, False)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        process.terminate()
+        assert process.wait(60) == 143
 
         def gone() -> bool:
             other.sync()
@@ -179,8 +182,13 @@ def test_a_lost_session_ends_the_wait(
 ) -> None:
     """The command says what happens to its session, and ends with 1 when it is lost."""
     faults = FaultInjector()
-    monkeypatch.setattr(store_arguments, "open_store", partial(bk.open_store, wrap=faults))
+    seen: list[float] = []
 
+    def opened(url: str, **options: Any) -> bk.MetadataStore:
+        seen.append(options["session_timeout"])
+        return bk.open_store(url, wrap=faults, **options)
+
+    monkeypatch.setattr(store_arguments, "open_store", opened)
     held = faults.delay("put", applied=True)
 
     def play() -> None:
@@ -195,9 +203,9 @@ def test_a_lost_session_ends_the_wait(
 
     player = Thread(target=play)
     player.start()
-    code, _, errors = run("put", "/hub", "1", "--ephemeral")
+    code, _, errors = run("put", "/hub", "1", "--ephemeral", "--session-timeout", "7s")
     player.join()
-    assert code == 1
+    assert (code, seen) == (1, [7.0])
     assert errors[1:] == [
         "batchkeeper: '/hub' is there until Ctrl-C",
         "batchkeeper: the connection is lost; '/hub' may end with the session",

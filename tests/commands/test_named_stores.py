@@ -108,9 +108,9 @@ def test_the_settings_of_a_named_store(
         f'[stores.prod]\nurl = "etcd://127.0.0.1:1"\nusername = "hub"\n'
         f'password_file = "{secret}"\nconnect_timeout = "1m30s"\n'
     )
-    assert run("ls", "--store", "prod")[::2] == (0, [])
-    assert run("ls", "--store", "prod", "--connect-timeout", "100ms")[::2] == (0, [])
-    assert run("ls", "--store", "etcd://127.0.0.1:1")[::2] == (0, [])
+    assert run("put", "/a", "", "--store", "prod")[::2] == (0, [])
+    assert run("put", "/a", "", "--store", "prod", "--connect-timeout", "100ms")[::2] == (0, [])
+    assert run("put", "/a", "", "--store", "etcd://127.0.0.1:1")[::2] == (0, [])
     assert [(o.username, o.password, o.connect_timeout) for o in seen] == [
         ("hub", "geheim", 90.0),
         ("hub", "geheim", 0.1),
@@ -127,7 +127,7 @@ def test_a_password_that_others_can_read(run: Run, config: Path, tmp_path: Path)
     assert f"{secret}" in error
     secret.write_text("geheim\n")
     secret.chmod(0o644)
-    code, _, errors = run("ls", "--store", "a")
+    code, _, errors = run("put", "/a", "", "--store", "a")
     assert code == 0
     assert errors[0] == f"batchkeeper: others can read {secret}: chmod 600 {secret}"
 
@@ -189,5 +189,5 @@ def test_the_file_in_the_documents(config: Path) -> None:
 def test_memory_stays_what_it_is(run: Run, config: Path) -> None:
     """A URL needs no file, not even one that can be read."""
     config.write_text("[stores")
-    assert run("ls", "--store", "memory://x")[0] == 0
+    assert run("put", "/a", "", "--store", "memory://x")[0] == 0
     assert bk.store_kind("memory://x").in_process

@@ -28,6 +28,14 @@ VALUES = {
 }
 
 
+def nothing(path: str) -> str:
+    """The message for a path with no value at or below it."""
+    return (
+        f"batchkeeper: no value is at or below {path!r}: check the path, and the prefix or chroot "
+        "in the store's URL"
+    )
+
+
 @pytest.fixture
 def filled(url: str) -> str:
     """A store on disk with a few values."""
@@ -67,7 +75,7 @@ def test_get_with_a_prefix_gives_what_is_below(run: Run, filled: str) -> None:
     """The path and all values below it, in the byte order of paths; "/a-b" is not below "/a"."""
     below = b"/a\t1\n/a/b\ttwo\\nlines\\t\\\\\n/a/c\t\\xff\\x00\n"
     assert run("get", "/a", "--prefix") == (0, below, [])
-    assert run("get", "--prefix", "/none") == (0, b"", [])
+    assert run("get", "--prefix", "/none") == (1, b"", [nothing("/none")])
     assert run("get", "--prefix", "/z", "/a", "--keys-only")[1] == b"/z\n/a\n/a/b\n/a/c\n"
     assert run("get", "--prefix", "/", "--limit", "2", "--keys-only")[1] == b"/a\n/a-b\n"
     rows = parsed(run("get", "--prefix", "/a", "--limit", "2", "-o", "jsonl")[1])
@@ -121,7 +129,7 @@ def test_scan_gives_everything_under_a_path(run: Run, filled: str) -> None:
         [],
     )
     assert [line.split(b"\t")[0].decode() for line in run("scan")[1].splitlines()] == sorted(VALUES)
-    assert run("scan", "/none") == (0, b"", [])
+    assert run("scan", "/none") == (1, b"", [nothing("/none")])
 
 
 def test_scan_in_json_has_stats(run: Run, filled: str) -> None:
@@ -173,7 +181,7 @@ def test_scan_stops_when_its_reader_goes_away(filled: str) -> None:
 def test_count(run: Run, filled: str) -> None:
     """The number of values at and below a path; several paths give a line each."""
     assert run("count") == (0, b"5\n", [])
-    assert run("count", "/a", "/none") == (0, b"/a\t3\n/none\t0\n", [])
+    assert run("count", "/a", "/none") == (1, b"/a\t3\n/none\t0\n", [nothing("/none")])
     assert json.loads(run("count", "/a", "-o", "json")[1]) == {"path": "/a", "count": 3}
     assert parsed(run("count", "/a", "/z", "-o", "jsonl")[1]) == [
         {"path": "/a", "count": 3},
@@ -182,11 +190,20 @@ def test_count(run: Run, filled: str) -> None:
 
 
 def test_delete_recursive(run: Run, filled: str) -> None:
-    """It removes what is at and below the paths, and says how many values that were."""
+    """It removes what is at and below the paths, and says how many values that were.
+
+    A dry run says how many there are.
+    """
+    none = "batchkeeper: nothing was removed (--dry-run); scan --no-values lists the paths"
+    dry = ("delete", "--dry-run")
+    assert run(*dry, "-r", "/a", "/none") == (0, b"/a\t3\n/none\t0\n", [none])
+    assert json.loads(run(*dry, "-r", "/", "-o", "jsonl")[1]) == {"path": "/", "would_delete": 5}
+    assert run(*dry, "/a")[0] == 3
     assert run("delete", "-r", "/a", "/none") == (0, b"/a\t3\n/none\t0\n", [])
     assert run("scan", "--no-values")[1] == b"/a-b\n/z\n"
     assert run("delete", "-r", "/", "-o", "jsonl") == (0, b'{"path": "/", "deleted": 2}\n', [])
-    assert run("count") == (0, b"0\n", [])
+    assert run("count") == (1, b"0\n", [nothing("/")])
+    assert run("ls") == (1, b"", [nothing("/")])
     code, _, (error,) = run("delete", "-r", "/a", "--expected-version", "3")
     assert (code, error) == (
         3,
@@ -212,6 +229,8 @@ def test_keys_that_are_no_paths_are_counted_and_cost_the_exit_code(
     with bk.open_store(url) as store:
         put_all(store, {"/a": b"1"})
     foreign.put_records(url, {b"/a//b": b"", b"/a/\xff": b""})
+    keys = b"/a//b\n/a/\\xff\n"
+    assert run("scan", "/a", "--foreign-keys") == (0, keys, [])
     told = rf"batchkeeper: {verb} 2 keys that are not valid paths: /a//b, /a/\xff"
     assert run(*command, "--allow-foreign-keys")[::2] == (0, [told])
     if command[0] == "delete":

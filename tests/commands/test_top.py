@@ -58,16 +58,21 @@ def test_one_interval_as_json(run: Run, client: MetricsServer) -> None:
     assert found["lanes"]["singles"]["operations_per_batch"] is None
 
 
-def test_one_interval_as_a_table(run: Run, client: MetricsServer) -> None:
-    """It fits into 80 columns with every lane and every count named."""
-    code, output, _ = run("top", client.url, "--interval", "200ms", "--once")
-    lines = output.decode().splitlines()
-    assert code == 0
-    assert all(len(line) <= 80 for line in lines)
-    assert lines[0].startswith("memory://top  pid ")
-    for word in ("reads", "writes", "singles", "conflicts", "session losses", "connected"):
-        assert word in output.decode()
-    assert "BadVersionError" in lines[-1]
+def test_one_interval_as_a_table(
+    run: Run, client: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fits into the terminal with every lane and every count named, and no figure is cut."""
+    for columns in (80, 60):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        code, output, _ = run("top", client.url, "--interval", "200ms", "--once")
+        lines = output.decode().splitlines()
+        assert code == 0
+        assert all(len(line) <= columns for line in lines)
+        assert "\N{HORIZONTAL ELLIPSIS}" not in output.decode()
+        assert lines[0].startswith("memory://top  pid ")
+        for word in ("reads", "writes", "singles", "conflicts", "session losses", "connected"):
+            assert word in output.decode()
+        assert "BadVersionError" in lines[-1]
 
 
 def test_lines_of_json_follow_until_the_reader_has_gone(client: MetricsServer) -> None:

@@ -117,7 +117,6 @@ def test_a_campaign_in_vain(store: bk.MetadataStore, first: Election, second: El
     with pytest.raises(LockBusyError) as caught:
         second.campaign(BRIEF)
     assert caught.value.value == b"first"
-    assert "b'first'" in str(caught.value)
     # On a slow machine, its put may not have been answered in time.
     until(lambda: len(entries(store)) == 1)
     first.resign()

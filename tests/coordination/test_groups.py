@@ -138,7 +138,7 @@ def test_a_name_belongs_to_one_member(store: bk.MetadataStore, another: Opens) -
     first = Group(store, "/hubs").join("hub-1", b"first", PATIENCE)
     for group in (Group(store, "/hubs"), Group(another(), "/hubs")):
         for timeout in (0.0, 0.2):
-            with pytest.raises(LockBusyError, match="first") as caught:
+            with pytest.raises(LockBusyError) as caught:
                 group.join("hub-1", b"second", timeout)
             assert (caught.value.value, caught.value.path) == (b"first", "/hubs/hub-1")
     first.update(b"still")

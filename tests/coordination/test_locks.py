@@ -58,11 +58,11 @@ def test_a_lock(store: bk.MetadataStore, another: Callable[[], bk.MetadataStore]
 
 
 def test_a_busy_lock(store: bk.MetadataStore, another: Callable[[], bk.MetadataStore]) -> None:
-    """At the time-out, the error names the holder's value, and nobody stands in line any more."""
+    """At the time-out, the error has the holder's value, and nobody stands in line any more."""
     other = Lock(another(), PATH, b"two")
     with Lock(store, PATH, b"one"):
         for timeout in (0, 0.05):
-            with pytest.raises(LockBusyError, match="b'one'") as caught:
+            with pytest.raises(LockBusyError) as caught:
                 other.acquire(timeout)
             assert (caught.value.path, caught.value.value) == (PATH, b"one")
         assert len(line(store, PATH)) == 1

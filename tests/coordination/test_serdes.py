@@ -143,12 +143,12 @@ def test_only_its_own_type_is_encoded() -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"weight": "heavy"}, "Topic.weight: 'heavy' is no float"),
-        ({"owner": Endpoint("a", True)}, "Topic.owner: Endpoint.port: True is no int"),
+        ({"weight": "heavy"}, "Topic.weight: must be float, not str"),
+        ({"owner": Endpoint("a", True)}, "Topic.owner: Endpoint.port: must be int, not bool"),
         ({"backups": [{"port": 1}]}, "Topic.backups: .*'host'"),
-        ({"labels": {"a": 1}}, "Topic.labels: 1 is no str"),
-        ({"parts": 3}, "Topic.parts: 3 is no list"),
-        ({"active": None}, "Topic.active: None is no bool"),
+        ({"labels": {"a": 1}}, "Topic.labels: must be str, not int"),
+        ({"parts": 3}, "Topic.parts: must be list, not int"),
+        ({"active": None}, "Topic.active: must be bool, not NoneType"),
     ],
 )
 def test_a_field_of_another_type_is_not_encoded(fields: dict[str, Any], told: str) -> None:

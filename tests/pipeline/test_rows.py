@@ -295,6 +295,17 @@ def test_a_failure_that_passes_is_tried_again(make: Callable[..., Bench]) -> Non
     assert bench.report.seconds.count == 2
 
 
+def test_what_the_client_itself_sends_again_counts(make: Callable[..., Bench]) -> None:
+    """A server that was killed shows in the report, although no row had to be sent again."""
+
+    def plan(call: Call) -> None:
+        bench.backend.tally.add("retry")
+
+    bench = make(plan)
+    assert bench.statuses(put("/a", b"1")) == ["ok"]
+    assert bench.report.resent == 1
+
+
 def test_order_holds_through_a_second_try(make: Callable[..., Bench]) -> None:
     """A row that is sent again does not overtake the later rows of its path."""
     bench = make(once(Fault(error=StoreUnavailableError("no server"))))

@@ -225,7 +225,12 @@ def test_a_failed_overwrite_deletes_nothing(spark: SparkSession, etcd_url: str) 
         ("append", "path, string(value) as value", {}, "'value' is string, but must be binary"),
         ("append", "path, value, 1 as version", {}, "cannot write the column 'version'"),
         ("append", "path, value", {"rate_limit": 9}, "pass rate_tasks, too"),
-        ("append", "path, value", {"max_opps": 9}, "unknown option 'max_opps'"),
+        (
+            "append",
+            "path, value",
+            {"max_opps": 9},
+            "did you mean 'max_ops'?",
+        ),
         ("append", "path, value", {"url": "memory://x"}, "lives in one process"),
         (
             "append",
@@ -234,6 +239,8 @@ def test_a_failed_overwrite_deletes_nothing(spark: SparkSession, etcd_url: str) 
             "StoreUnavailableError",
         ),
         ("overwrite", "path, value", {}, "overwrite needs a prefix"),
+        ("overwrite", "path, value", {"url": "etcd://h:1/"}, "overwrite needs a prefix"),
+        ("overwrite", "path, value", {"url": "rocksdb:///none/x"}, "overwrite needs a prefix"),
         ("overwrite", "*", {"prefix": "/t"}, "only unconditional rows"),
         ("overwrite", "path, value", {"prefix": "/t", "on_error": "skip"}, "cannot skip rows"),
     ],

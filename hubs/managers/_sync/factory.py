@@ -116,13 +116,14 @@ def format_metadata(
 
     The epochs of topics stay. Logs outlive the metadata, and refuse epochs that begin again.
 
-    Do not use earlier versions afterwards. Stop all hubs first: a hub that starts at the same
-        moment is not noticed.
+    Without ``force``, a path that has no region's layout is left as it is, because the values below
+        it may be those of another program. Do not use earlier versions afterwards. Stop all hubs
+        first: a hub that starts at the same moment is not noticed.
 
     Args:
         store: the store.
         path: the path of the region.
-        force: whether to continue even if hubs are registered.
+        force: whether to continue even if hubs are registered, or there is no layout.
 
     Raises:
         HubsRegisteredError: hubs are registered, and ``force`` is not set. Nothing is removed.
@@ -144,6 +145,8 @@ def format_metadata(
             "or force it",
             path=hubs,
         )
+    if not force and store.get(f"{path}/{_LAYOUT}").result() is None:
+        return 0
     removed = _remove_topics(store, f"{path}/topics")
     for part in (*_PARTS, _LAYOUT):  # If this fails, the layout still says what is there.
         removed += store.delete_recursive(f"{path}/{part}").result()

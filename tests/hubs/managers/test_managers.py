@@ -633,6 +633,9 @@ def test_format_removes_all(store: bk.MetadataStore, managers: MetadataManagers)
     with open_managers(store, REGION, changed) as again:
         assert again.ownership.read_owner_info("t") is None
     assert other.ownership.read_owner_info("t") is not None
+    result(store.put("/app/topics/t", b"another program's"))
+    assert format_metadata(store, "/app") == 0
+    assert result(store.exists("/app/topics/t"))
 
 
 def test_closed_managers_refuse_calls(store: bk.MetadataStore, managers: MetadataManagers) -> None:

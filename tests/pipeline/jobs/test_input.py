@@ -385,17 +385,33 @@ def test_without_the_extra_it_is_said_how_to_install_it(
 
 
 def test_without_any_java_it_is_said_where_to_get_one(
-    job: Job, fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a Java for Spark, the job says so in one line and starts nothing."""
+    """Without a Java for Spark, the job says so in one line and starts nothing.
+
+    Files and folders that cannot be used are refused before that.
+    """
     url = fresh_url("etcd")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("batchkeeper.pipeline.java.find_spec", lambda _name: None)
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
-    code, summary, errors = job("export", "out", "--store", url)
-    assert (code, summary, len(errors)) == (3, None, 1)
-    assert "no Java 17 or newer" in errors[0]
+    copy = ("copy", "--from", url, "--to", f"{url}/other", "--state")
+    for arguments, message in (
+        (("export", "out", "--store", url), "no Java 17 or newer"),
+        (("load", "none.jsonl", "--store", url), "none.jsonl cannot be read"),
+        (("load", "full", "--store", url), "pass --format"),
+        (("export", "full", "--store", url), "not an export"),
+        (("restore", "none", "--store", url), "not an export"),
+        ((*copy, "none", "--resume"), "nothing to resume"),
+        (("diff", url, "none"), "not an export"),
+    ):
+        code, summary, errors = job(*arguments)
+        assert (code, summary, len(errors)) == (2 if arguments[0] == "diff" else 3, None, 1)
+        assert message in errors[0]
 
 
 def is_spark(process: psutil.Process) -> bool:

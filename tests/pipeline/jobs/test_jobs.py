@@ -94,6 +94,17 @@ def test_records_are_loaded_exported_and_restored_as_they_were(
         assert (len(paths), paths[0], paths[-1]) == (file["rows"], file["first"], file["last"])
     assert job("diff", etcd, out)[0] == 0
 
+    with bk.open_store(rocksdb) as store:
+        store.put("/topics/empty", b"mine").result()
+    dry = {"dry_run": True, "would_create": len(given) - 1, "would_replace": 1}
+    assert job("restore", out, "--store", rocksdb, "--dry-run")[1] == {"job": "restore", **dry}
+    with bk.open_store(rocksdb) as store:
+        store.delete("/topics/empty").result()
+        # A load tells the same.
+        records, args = tmp_path / "in.jsonl", ("--store", rocksdb, "--dry-run")
+        assert next(store.scan("/"), None) is None
+    dry |= {"would_create": len(given), "would_replace": 0, "bad_rows": 0}
+    assert job("load", records, *args)[1] == {"job": "load", **dry}
     code, summary, errors = job("restore", out, "--store", rocksdb)
     assert (code, errors) == (0, [])
     assert summary["outcomes"]["ok"] == len(given)
@@ -388,6 +399,9 @@ def test_a_copy_keeps_what_the_target_holds_unless_told_otherwise(
     fill(source, {"/a": b"1", "/b": b"2"})
     fill(target, {"/b": b"mine", "/c": b"mine"})
     arguments = ("copy", "--from", source, "--to", target, "--option", "partitions=1")
+    # A dry run says beforehand which path that is, and writes nothing.
+    dry = job(*arguments, "--state", tmp_path / "one", "--dry-run", "--overwrite")[1]
+    assert (dry["would_create"], dry["paths_would_replace"]) == (1, ["/b"])
     code, summary, errors = job(*arguments, "--state", tmp_path / "one")
     assert (code, errors) == (1, [])
     assert summary["paths"] == {"ok": 1, "conflict": 1}
