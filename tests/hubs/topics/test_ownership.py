@@ -381,6 +381,7 @@ def test_a_hub_without_permission(fresh_url: Callable[[str], str]) -> None:
                 admin.set_acls(path, unreadable)
             with pytest.raises(bk.AuthenticationError):
                 ownership.release(mine)
+            store.delete(f"{R}/ownership").result()  # The region can have one mode only.
 
 
 def _deletes(target: Target) -> bool:
