@@ -33,7 +33,7 @@ from functools import partial
 from logging import DEBUG
 from operator import attrgetter
 from queue import SimpleQueue
-from threading import Lock, Thread, current_thread
+from threading import Lock, RLock, Thread, current_thread, get_ident
 from typing import Final, Protocol, TypeVar
 
 from ..ops.capabilities import Capability
@@ -51,6 +51,7 @@ from .hooks import Hook, Hooks
 from .lane import Lane
 from .metrics import Metrics
 from .queues import Queues, WhenFull
+from .reentry import in_back_end, in_wait, owned, refused
 from .restoring import restore
 from .settings import BatchingConfig
 
@@ -98,7 +99,8 @@ class Engine:
         self._backend = backend
         self.hooks = Hooks(hooks, name)
         self.attachments = Attachments()
-        self._lock = lock = Lock()
+        # Reentrant only to tell whether a signal handler or a finalizer has interrupted a change.
+        self._lock = lock = RLock()
         self.queues = queues = Queues(lock, config, limits, self._add_sender, backend.session)
         self.reads, self.writes, self.lanes = queues.reads, queues.writes, queues.lanes
         # Local references, because every operation uses them.
@@ -109,10 +111,12 @@ class Engine:
         self._closing = False  # new operations are refused
         self._cut_off = False  # the back end is closed under operations without an answer
         self._stopping = False  # threads end when they find nothing to do
+        self._closer: int | None = None  # the thread that closes the store
+        self._closed = False
         self._open = Lock()  # held until the store is closed; others wait for it in close
         self._open.acquire()
         self._forked = False
-        self._starting = Lock()  # held by the thread that starts senders
+        self._starting = RLock()  # held by the thread that starts senders
         self._dropped: SimpleQueue[Entry] = SimpleQueue()  # from abandoned bulk calls
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
         # Each lane starts with a sender: later, the system may have no thread left.
@@ -161,6 +165,10 @@ class Engine:
             raise too_heavy(entry, self.limits.request_bytes)
         queues = self.queues
         gate: Lock | None = None
+        if owned(self._lock):
+            raise refused(entry.path)
+        if block and when_full != "raise" and not entry.lane.has_room(entry):
+            when_full = "raise" if self._in_the_way() else when_full
         with self._lock:
             if self._closing:
                 raise StoreClosedError(self._why_closed(), path=entry.path)
@@ -198,7 +206,11 @@ class Engine:
             self.queues.take_in()
             self.queues.watch_deadline(entry)
 
-        self._change(take_in, entry)
+        if not owned(self._lock):
+            self._change(take_in, entry)
+        elif entry in self._intake:
+            self._intake.remove(entry)
+            raise refused(entry.path)
 
     def _take_back(self, entries: Sequence[Entry]) -> None:
         """Undo a submission that Ctrl-C interrupted, unless the operations were sent."""
@@ -239,7 +251,12 @@ class Engine:
 
         If Ctrl-C interrupts it, the operations that it submits are cancelled, and everything is
         consistent again before another thread has the lock.
+
+        Raises:
+            UnsupportedError: this thread is in the middle of another change.
         """
+        if owned(self._lock):
+            raise refused()
         try:
             with self._lock:
                 try:
@@ -261,7 +278,7 @@ class Engine:
         """
         withdrawn = False
         # A forked child may have a copy of the queues from the middle of a change.
-        if self._forked:
+        if self._forked or owned(self._lock):
             return False
         try:
             with self._lock:
@@ -479,6 +496,8 @@ class Engine:
     def flush(self) -> None:
         """Return when all operations submitted earlier have ended."""
         self.check_not_forked()
+        if self.interrupted():
+            raise refused()
         self._flush("flush", None)
 
     def _flush(self, cause: Cause, deadline: float | None) -> bool:
@@ -498,6 +517,8 @@ class Engine:
     def sync(self, timeout: float) -> None:
         """Make the back end catch up with the writes of other clients."""
         self.check_open()
+        if in_back_end():
+            raise refused()
         self._backend.sync(time.monotonic() + timeout)
 
     def close(self, timeout: float | None = None) -> None:
@@ -508,15 +529,17 @@ class Engine:
         deadlines are the bound. The first call does the work; others wait for it.
         """
         first = drained = False
+        me = get_ident()
 
         def refuse_new_ones() -> None:
             nonlocal first
-            if not self._closing:
+            if self._closer is None:
                 try:
                     self.queues.shut_intake()
                 except BaseException:
                     self.queues.open_intake()
                     raise
+                self._closer = me
                 first = self._closing = True
 
         try:
@@ -530,12 +553,34 @@ class Engine:
                 try:
                     self._shut(drained)
                 finally:
+                    self._closed = True
                     self._open.release()
         if first:
             log.info("store closed", store=self.name, drained=drained)
-        else:
+        elif not self._closed and self._closer != me:
             with self._open:
                 pass
+
+    def interrupted(self) -> bool:
+        """Say whether this thread is in the middle of code that threads of the store may wait for.
+
+        A signal handler or a finalizer has interrupted it, and must not wait for these threads.
+        """
+        return owned(self._lock) or self._in_the_way()
+
+    def _in_the_way(self) -> bool:
+        return owned(self._starting) or self.feeds.held() or in_back_end() or in_wait()
+
+    def closing_here(self) -> bool:
+        """Say whether this thread is in the middle of ``close``, which a handler interrupted."""
+        return self._closer == get_ident() and not self._closed
+
+    def refuse_soon(self) -> None:
+        """Refuse new operations, without a lock, until ``close`` runs on another thread."""
+        for lane in self.queues.all_lanes:
+            lane.shut = True
+            lane.allowance = 0
+        self._closing = True
 
     def _shut(self, drained: bool) -> None:
         try:
@@ -580,13 +625,13 @@ class Engine:
 
         Its threads run only in the parent, and its lock may be held for ever.
         """
-        self._lock = Lock()
-        self._starting = Lock()
+        self._lock = RLock()
+        self._starting = RLock()
         for lane in self.queues.all_lanes:
             lane.allowance = 0
         self.feeds = Feeds()
-        self._forked = self._closing = True
-        self._open = Lock()
+        self._forked = self._closing = self._closed = True
+        self._closer = 0
         self.attachments.abandon()
 
     def check_not_forked(self) -> None:
@@ -625,14 +670,16 @@ class Engine:
         return thread
 
     def _start_senders(self) -> None:
+        if owned(self._starting):
+            return  # The code that a signal handler has interrupted does it afterwards.
         with self._starting:
-            for sender in self._unstarted.copy():
-                try:
-                    if sender.ident is None:
+            while new := [sender for sender in self._unstarted.copy() if sender.ident is None]:
+                for sender in new:
+                    try:
                         sender.start()
-                except RuntimeError:
-                    # The system has no thread left, or the interpreter is ending.
-                    self._do_without(sender)
+                    except RuntimeError:
+                        # The system has no thread left, or the interpreter is ending.
+                        self._do_without(sender)
 
     def _do_without(self, sender: Thread) -> None:
         """Let the senders that run do the work of one that cannot be started."""

@@ -27,13 +27,14 @@ from concurrent.futures._base import (
     RUNNING,
 )
 from queue import Empty, SimpleQueue
-from threading import Condition, Lock, Thread, current_thread
+from threading import Condition, Lock, RLock, Thread, current_thread
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..ops.acceleration import accelerated
 from ..ops.errors import MetadataStoreError
 from ..ops.log import get_logger
 from .entry import CANCELLED, ENDED, SENT, Entry
+from .reentry import nested, owned, refused
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -44,13 +45,13 @@ log = get_logger("batchkeeper.futures")
 
 # Guards, for all futures, the moment between "no thread waits for this future" and "one does". A
 # thread holds it only when it begins to wait, or ends a future without a condition.
-_births = Lock()
+_births = RLock()
 
 
 def _renew_births() -> None:
     # A thread of the parent may have held the lock at the moment of the fork.
     global _births  # noqa: PLW0603
-    _births = Lock()
+    _births = RLock()
 
 
 os.register_at_fork(after_in_child=_renew_births)
@@ -185,6 +186,8 @@ class OperationFuture(Future[Any]):
     @property
     def _condition(self) -> Condition:  # type: ignore[override]
         entry = self._entry
+        if owned(_births) or owned(entry.sink.engine._lock):
+            raise refused(entry.path)
         with _births:
             waiting = entry.caller = entry.caller or _Waiting()
             if waiting.condition is None:
@@ -289,6 +292,11 @@ class OperationFuture(Future[Any]):
 def _wait(entry: Entry, timeout: float | None) -> None:
     gate = Lock()
     gate.acquire()
+    if entry.sink.interrupted():
+        raise TimeoutError(
+            "the operation continues, but cannot end while this signal handler or finalizer waits: "
+            "it has interrupted a call of the store on the same thread"
+        )
     with _births:
         if entry.future_state is not None:
             return
@@ -352,7 +360,7 @@ class FutureSink:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._lock = Lock()  # guards _dispatcher
+        self._lock = RLock()  # guards _dispatcher
         self._dispatcher: Thread | None = None
         self._to_dispatch: SimpleQueue[Callbacks | None] = SimpleQueue()
 
@@ -376,6 +384,10 @@ class FutureSink:
                         return
                     self._dispatcher = dispatcher
 
+    def interrupted(self) -> bool:
+        """Say whether this thread is in the middle of code that others wait for; see `Engine`."""
+        return owned(_births) or owned(self._lock) or self.engine.interrupted()
+
     def close(self) -> None:
         """Run the remaining callbacks, and end their thread; wait unless called from it."""
         with self._lock:
@@ -384,7 +396,8 @@ class FutureSink:
         if dispatcher is None:
             self._run()
         elif dispatcher is not current_thread():
-            dispatcher.join()
+            # A callback may wait for a lock of code that this call, from a handler, interrupts.
+            dispatcher.join(self.engine.last_wait if nested() else None)
 
     def _run(self) -> None:
         closing = False

@@ -9,7 +9,7 @@ import math
 import sysconfig
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from threading import Condition, Lock, Thread
+from threading import Condition, Lock, RLock, Thread
 from typing import Final
 
 import janus
@@ -49,7 +49,7 @@ class Lane:
         self,
         name: str,
         writes: bool,
-        lock: Lock,
+        lock: RLock,
         *,
         room: int,
         window: int,

@@ -14,6 +14,7 @@ from ..ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedErr
 from ..ops.paths import check_parent, check_path
 from ..ops.results import ChangePage, ForeignKeys, Range, ScanPage, ScanResult, StatPage
 from ..stores.backend import Scans
+from .reentry import in_back_end, refused
 
 __all__ = [
     "AsyncResultStream",
@@ -197,6 +198,8 @@ def _here(
                 raise StoreClosedError(
                     "the store was opened before this process was forked; open it here"
                 )
+            if in_back_end():
+                raise refused()
             page = next(pages, None)
             if page is None:
                 return

@@ -74,7 +74,7 @@ class AsyncWorkQueue:
         self._path = check_path(path)
         for needed in ("ephemerals", "sequences", "transactions", "watches"):
             check_capability(needed, "a work queue", store.capabilities, repr(store))
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         self._board = JobBoard()
         self._free = AsyncSignal()  # replaced when it is set
         self._followed: tuple[AsyncFollower, list[MetadataStoreError]] | None = None

@@ -97,7 +97,7 @@ class Group:
             check_capability(needed, "a group", store.capabilities, repr(store))
         self._store = store
         self._leaf = leaf
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         self._own: set[Membership] = set()
         self._keeping = False  # whether the keeper runs
         self._listeners: tuple[GroupListener, ...] = ()

@@ -71,7 +71,7 @@ class WorkQueue:
         self._path = check_path(path)
         for needed in ("ephemerals", "sequences", "transactions", "watches"):
             check_capability(needed, "a work queue", store.capabilities, repr(store))
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         self._board = JobBoard()
         self._free = Signal()  # replaced when it is set
         self._followed: tuple[Follower, list[MetadataStoreError]] | None = None
