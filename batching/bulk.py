@@ -29,7 +29,7 @@ from .entry import (
 )
 from .execution import too_heavy
 from .lane import Lane
-from .reentry import refused
+from .reentry import midway, refused
 
 __all__ = ["Bulk", "OutcomeStream", "lies_ready"]
 
@@ -263,6 +263,7 @@ class Bulk:
         if self._got:
             self._gets_room = max(1, self._bytes_room * self._got // max(1, self._got_bytes))
 
+    @midway
     def give_up(self) -> list[Entry]:
         """Cancel queued operations; return those that were sent and have not ended."""
         engine = self._engine

@@ -47,11 +47,12 @@ from .entry import CANCELLED, QUEUED, ROOM, SENT, Entry, Epoch, common
 from .execution import execute, name_close, overdue, shut_out, too_heavy
 from .facets import Facets
 from .feeds import Feeds
+from .futures import births_held
 from .hooks import Hook, Hooks
 from .lane import Lane
 from .metrics import Metrics
 from .queues import Queues, WhenFull
-from .reentry import in_back_end, in_wait, owned, refused
+from .reentry import in_back_end, in_the_way, owned, refused
 from .restoring import restore
 from .settings import BatchingConfig
 
@@ -165,10 +166,8 @@ class Engine:
             raise too_heavy(entry, self.limits.request_bytes)
         queues = self.queues
         gate: Lock | None = None
-        if owned(self._lock):
+        if self._in_the_way_of(entry, block):
             raise refused(entry.path)
-        if block and when_full != "raise" and not entry.lane.has_room(entry):
-            when_full = "raise" if self._in_the_way() else when_full
         with self._lock:
             if self._closing:
                 raise StoreClosedError(self._why_closed(), path=entry.path)
@@ -242,6 +241,8 @@ class Engine:
 
         try:
             return self._change(submit, *entries)
+        except MetadataStoreError:
+            raise
         except BaseException:  # KeyboardInterrupt
             self._take_back(entries)
             raise
@@ -300,6 +301,8 @@ class Engine:
 
         It may be called again, for example because Ctrl-C has interrupted it.
         """
+        if owned(self._lock):
+            return  # `withdraw` has cancelled none in a handler that has interrupted a change.
         with self._lock:
             for entry in cancelled:
                 self._epochs.release(entry)
@@ -557,9 +560,13 @@ class Engine:
                     self._open.release()
         if first:
             log.info("store closed", store=self.name, drained=drained)
-        elif not self._closed and self._closer != me:
-            with self._open:
-                pass
+        elif (
+            not self._closed
+            and self._closer != me
+            # Bounded at the interpreter's end, too, where a handler may have begun the close.
+            and self._open.acquire(timeout=-1 if timeout is None else timeout + self.last_wait)
+        ):
+            self._open.release()
 
     def interrupted(self) -> bool:
         """Say whether this thread is in the middle of code that threads of the store may wait for.
@@ -568,8 +575,14 @@ class Engine:
         """
         return owned(self._lock) or self._in_the_way()
 
+    def _in_the_way_of(self, entry: Entry, block: bool) -> bool:
+        """Say whether an operation cannot be submitted, because it would wait for such code."""
+        return owned(self._lock) or (
+            block and not entry.lane.has_room(entry) and self._in_the_way()
+        )
+
     def _in_the_way(self) -> bool:
-        return owned(self._starting) or self.feeds.held() or in_back_end() or in_wait()
+        return owned(self._starting) or births_held() or self.feeds.held() or in_the_way()
 
     def closing_here(self) -> bool:
         """Say whether this thread is in the middle of ``close``, which a handler interrupted."""
@@ -578,7 +591,7 @@ class Engine:
     def refuse_soon(self) -> None:
         """Refuse new operations, without a lock, until ``close`` runs on another thread."""
         for lane in self.queues.all_lanes:
-            lane.shut = True
+            lane.closing = True
             lane.allowance = 0
         self._closing = True
 

@@ -17,6 +17,7 @@ futures at a time, in the order of their ids, and would deadlock if futures shar
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future
@@ -34,12 +35,12 @@ from ..ops.acceleration import accelerated
 from ..ops.errors import MetadataStoreError
 from ..ops.log import get_logger
 from .entry import CANCELLED, ENDED, SENT, Entry
-from .reentry import nested, owned, refused
+from .reentry import midway, nested, owned, refused
 
 if TYPE_CHECKING:
     from .engine import Engine
 
-__all__ = ["Callbacks", "FutureSink", "OperationFuture", "Relay"]
+__all__ = ["Callbacks", "FutureSink", "OperationFuture", "Relay", "births_held"]
 
 log = get_logger("batchkeeper.futures")
 
@@ -57,6 +58,13 @@ def _renew_births() -> None:
 os.register_at_fork(after_in_child=_renew_births)
 
 
+def births_held() -> bool:
+    """Say whether this thread is in the middle of code that holds the lock of all futures."""
+    return owned(_births)
+
+
+# Seconds that the end of a batch waits for conditions. The code that holds one has ended by then.
+_PATIENCE: Final = 2.0
 # Up to this many threads are woken together, because they gain nothing from taking turns.
 _FEW: Final = 2
 # Seconds in which each thread must have woken the next.
@@ -126,10 +134,14 @@ class _Waiting:
         self.waiters: list[Any] = []
         self.callbacks: list[Any] = []
 
-    def end(self, state: str) -> bool:
+    def end(self, state: str, until: float) -> bool:
         """End the future; say whether it has done-callbacks to run."""
-        assert self.condition is not None
-        with self.condition:
+        condition = self.condition
+        assert condition is not None
+        # An exception in the middle of `wait`, such as Ctrl-C, may leave the condition locked.
+        left = max(0.0, until - time.monotonic())
+        locked = condition.acquire(blocking=False) or condition.acquire(timeout=left)
+        try:
             future = self.future
             if future is None or future._entry.future_state is not None:
                 return False
@@ -144,6 +156,9 @@ class _Waiting:
                     waiter.add_result(future)
             if not self.callbacks:
                 self.future = None
+        finally:
+            if locked:
+                condition.release()
         with _births:
             gates = list(self.gates)
         for gate in gates:
@@ -186,7 +201,9 @@ class OperationFuture(Future[Any]):
     @property
     def _condition(self) -> Condition:  # type: ignore[override]
         entry = self._entry
-        if owned(_births) or owned(entry.sink.engine._lock):
+        sink = entry.sink
+        assert isinstance(sink, FutureSink)
+        if owned(_births) or owned(sink.engine._lock):
             raise refused(entry.path)
         with _births:
             waiting = entry.caller = entry.caller or _Waiting()
@@ -263,6 +280,7 @@ class OperationFuture(Future[Any]):
             raise CancelledError
         return self._exception
 
+    @midway
     def cancel(self) -> bool:
         """Cancel the operation if it has not been sent; say whether it is cancelled.
 
@@ -292,7 +310,9 @@ class OperationFuture(Future[Any]):
 def _wait(entry: Entry, timeout: float | None) -> None:
     gate = Lock()
     gate.acquire()
-    if entry.sink.interrupted():
+    sink = entry.sink
+    assert isinstance(sink, FutureSink)
+    if sink.interrupted():
         raise TimeoutError(
             "the operation continues, but cannot end while this signal handler or finalizer waits: "
             "it has interrupted a call of the store on the same thread"
@@ -341,7 +361,8 @@ def _end(entries: Sequence[Entry], state: str) -> list[_Waiting]:
                 waiting.relay = relay
                 entry.future_state = state
     relay.run()
-    return [waiting for waiting in watched if waiting.end(state)]
+    until = time.monotonic() + _PATIENCE if watched else 0.0
+    return [waiting for waiting in watched if waiting.end(state, until)]
 
 
 class Callbacks(Protocol):
@@ -386,7 +407,7 @@ class FutureSink:
 
     def interrupted(self) -> bool:
         """Say whether this thread is in the middle of code that others wait for; see `Engine`."""
-        return owned(_births) or owned(self._lock) or self.engine.interrupted()
+        return owned(self._lock) or self.engine.interrupted()
 
     def close(self) -> None:
         """Run the remaining callbacks, and end their thread; wait unless called from it."""

@@ -8,15 +8,19 @@ lock is released only after the call has returned.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from concurrent.futures import _base
 from threading import Condition, RLock
-from types import FrameType
-from typing import Any, Final
+from types import CodeType, FrameType
+from typing import Any, Final, TypeVar
 
 from ..ops.errors import UnsupportedError
 
-__all__ = ["in_back_end", "in_wait", "nested", "owned", "refused"]
+__all__ = ["in_back_end", "in_the_way", "midway", "nested", "owned", "refused"]
 
+_F = TypeVar("_F", bound=Callable[..., object])
+
+_midway: Final[set[CodeType]] = set()
 _PACKAGE: Final = __name__.rpartition("batching.")[0]
 _STORES: Final = f"{_PACKAGE}stores."
 # These call wrappers and back ends of other packages, which may use other stores.
@@ -25,7 +29,7 @@ _PASSING: Final = {f"{_STORES}backend", f"{_STORES}registry"}
 
 def owned(lock: RLock | Condition) -> bool:
     """Say whether this thread holds a reentrant lock."""
-    return lock._is_owned()  # type: ignore[union-attr]
+    return bool(lock._is_owned())  # type: ignore[union-attr]
 
 
 def in_back_end() -> bool:
@@ -50,11 +54,25 @@ def nested() -> bool:
     return changes > 1
 
 
-def in_wait() -> bool:
-    """Say whether this thread holds locks of ``concurrent.futures``, in its functions that wait."""
+def midway(function: _F) -> _F:
+    """Mark a function for whose end others may wait, although it holds no lock."""
+    _midway.add(function.__code__)  # type: ignore[attr-defined]
+    return function
+
+
+def in_the_way() -> bool:
+    """Say whether other threads may wait for what this thread was doing before this call.
+
+    It is in the middle of a back end, of a function that is ``midway``, or of a function of
+    ``concurrent.futures`` that holds locks.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals is vars(_base) and _holds(frame.f_locals):
+        names = frame.f_globals
+        if frame.f_code in _midway or (names is vars(_base) and _holds(frame.f_locals)):
+            return True
+        name = names.get("__name__", "")
+        if name.startswith(_STORES) and name not in _PASSING:
             return True
         frame = frame.f_back
     return False

@@ -106,7 +106,7 @@ class StoreBase:
         if self._interrupted():
             # By a signal handler or a finalizer. What it has interrupted goes on afterwards.
             self._engine.refuse_soon()
-            closing = Thread(target=self._close, args=(timeout,), name="batchkeeper-close")
+            closing = Thread(target=self._close, args=(timeout,), daemon=True)
             with suppress(RuntimeError):  # The interpreter is ending, and drains the store.
                 closing.start()
             return
