@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -80,10 +81,14 @@ class Engine:
         last_wait: seconds that ``close`` waits for calls under way after it has closed the back
             end.
         queues: decides the place of each operation, under the engine's lock.
+        orphaned: says that nobody can close the store any more, so that the engine does.
     """
+
+    orphaned: Callable[[], bool] | None = None
 
     grace: Final = 0.1
     last_wait: Final = 5.0
+    look: Final = 1.0  # seconds between two calls of ``orphaned``
 
     def __init__(
         self,
@@ -476,15 +481,32 @@ class Engine:
         while True:
             with self._lock:
                 while (wait := queues.next_deadline - time.monotonic()) > 0 and not self._stopping:
+                    if (orphaned := self.orphaned) is not None:
+                        wait = min(wait, self.look)
+                        if orphaned() and not self._closing:
+                            break
                     queues.deadline_moved.wait(None if wait == math.inf else wait)
                 if self._stopping:
                     return
+            if wait > 0:
+                self.orphaned = None
+                self._thread("orphan", self._close_orphan).start()
+                continue
             # Without the lock, because this runs the back end's code.
             connected = self._is_connected()
             self._end(
                 lambda: queues.expired(time.monotonic(), self.grace),
                 partial(overdue, connected=connected),
             )
+
+    def _close_orphan(self) -> None:
+        """Close a store whose loop has ended, so that its session, and with it its locks, end."""
+        self.close(lifetime.EXIT_DRAIN)
+        warnings.warn(
+            f"a store was not closed before its event loop: {self.name}",
+            ResourceWarning,
+            stacklevel=1,
+        )
 
     def _is_connected(self) -> bool:
         try:

@@ -100,6 +100,8 @@ def _use(store: MetadataStore) -> None:
             call(store)
 
 
+# A handler that exits may interrupt a finalizer, and Python ignores exceptions there.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
 def test_a_handler_closes_the_store_or_calls_it_at_any_point(
     pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
