@@ -606,9 +606,11 @@ class Engine:
     def _in_the_way(self) -> bool:
         return owned(self._starting) or births_held() or self.feeds.held() or in_the_way()
 
-    def closing_here(self) -> bool:
-        """Say whether this thread is in the middle of ``close``, which a handler interrupted."""
-        return self._closer == get_ident() and not self._closed
+    def not_closed_here(self) -> bool:
+        """Say whether others close it: this process is a forked child, or a handler has interrupted
+        ``close`` on this thread.
+        """
+        return self._forked or (self._closer == get_ident() and not self._closed)
 
     def refuse_soon(self) -> None:
         """Refuse new operations, without a lock, until ``close`` runs on another thread."""

@@ -56,7 +56,7 @@ def nested() -> bool:
 
 def midway(function: _F) -> _F:
     """Mark a function for whose end others may wait, although it holds no lock."""
-    _midway.add(function.__code__)  # type: ignore[attr-defined]
+    _midway.add(function.__code__)
     return function
 
 

@@ -101,7 +101,7 @@ class StoreBase:
         return Watch(self._engine.feeds, watches, asked, seconds, self._sink)
 
     def _close(self, timeout: float | None) -> None:
-        if self._engine.closing_here():
+        if self._engine.not_closed_here():
             return
         if self._interrupted():
             # By a signal handler or a finalizer. What it has interrupted goes on afterwards.
