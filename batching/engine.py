@@ -607,9 +607,7 @@ class Engine:
         return owned(self._starting) or births_held() or self.feeds.held() or in_the_way()
 
     def not_closed_here(self) -> bool:
-        """Say whether others close it: this process is a forked child, or a handler has interrupted
-        ``close`` on this thread.
-        """
+        """Say whether others close it: the parent process, or code that this has interrupted."""
         return self._forked or (self._closer == get_ident() and not self._closed)
 
     def refuse_soon(self) -> None:
