@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from .batching import AsyncMetadataStore, BatchingConfig, Hook, MetadataStore
 from .batching.hooks import check_hooks
 from .batching.lifetime import on_thread
+from .batching.reentry import in_back_end, refused
 from .batching.settings import check_seconds
 from .ops import InvalidSettingError
 from .ops.log import get_logger
@@ -185,6 +186,8 @@ class _Opening:
 
 def _connect(url: str, options: ConnectOptions, wrappers: Sequence[Wrapper]) -> Backend:
     """Open a back end and put the wrappers around it; if one fails, close the back end."""
+    if in_back_end():
+        raise refused()
     backend = connect(url, options)
     for wrap in wrappers:
         with _closing_on_failure(backend):

@@ -56,14 +56,25 @@ static void set(PyObject **field, PyObject *value)
     Py_XDECREF(old);
 }
 
+/* Say whether an attribute has been set; if not, set an error. */
+static bool present(PyObject *value, const char *name)
+{
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, name);
+    }
+    return value != NULL;
+}
+
 /* Return the state of an entry, or -1 with an error. */
 static long state_of(Entry *entry)
 {
-    if (entry->state == NULL) {
-        PyErr_SetString(PyExc_AttributeError, "state");
-        return -1;
-    }
-    return PyLong_AsLong(entry->state);
+    return present(entry->state, "state") ? PyLong_AsLong(entry->state) : -1;
+}
+
+/* Return the weight of an entry, or -1 with an error. */
+static Py_ssize_t weight_of(Entry *entry)
+{
+    return present(entry->weight, "weight") ? PyLong_AsSsize_t(entry->weight) : -1;
 }
 
 /* Return the size of a path as UTF-8, or -1 with an error. */
@@ -97,8 +108,10 @@ static bool origin_find(Origin *origin, PyObject *kind, PyObject *lanes, PyObjec
     if ((origin->lane = PyObject_GetItem(lanes, kind)) != NULL &&
         (origin->writes = PyObject_GetAttr(origin->lane, name_writes)) != NULL &&
         (op_bytes = PyObject_GetAttr(origin->lane, name_op_bytes)) != NULL) {
-        origin->deadline = PyNumber_Add(now, timeout);
         origin->op_bytes = PyLong_AsSsize_t(op_bytes);
+        if (origin->op_bytes != -1 || !PyErr_Occurred()) {
+            origin->deadline = PyNumber_Add(now, timeout);
+        }
     }
     Py_XDECREF(op_bytes);
     if (PyErr_Occurred()) {
@@ -113,8 +126,8 @@ static Py_ssize_t fill(Entry *self, Origin *origin, PyObject *path, PyObject *va
                        PyObject *expected, PyObject *options, PyObject *caller)
 {
     Py_ssize_t of_path = path_bytes(path);
-    Py_ssize_t of_value = value == Py_None ? 0 : PyObject_Size(value);
-    if (PyErr_Occurred()) {
+    Py_ssize_t of_value = of_path < 0 || value == Py_None ? 0 : PyObject_Size(value);
+    if (of_path < 0 || of_value < 0) {
         return -1;
     }
     Py_ssize_t bytes = origin->op_bytes + of_path + of_value;
@@ -200,10 +213,7 @@ static void dealloc(Entry *self)
 
 static PyObject *get_field(PyObject *value, const char *name)
 {
-    if (value == NULL) {
-        PyErr_SetString(PyExc_AttributeError, name);
-    }
-    return Py_XNewRef(value);
+    return present(value, name) ? Py_NewRef(value) : NULL;
 }
 
 static PyObject *get_answer(Entry *self, void *unused)
@@ -371,7 +381,11 @@ static PyObject *take_entries(PyObject *module, PyObject *args)
             Py_DECREF(item);
             continue;
         }
-        Py_ssize_t weight = PyLong_AsSsize_t(entry->weight);
+        Py_ssize_t weight = weight_of(entry);
+        if (weight < 0) {
+            Py_DECREF(item);
+            goto failed;
+        }
         if (size + weight > max_bytes && PyList_Size(batch) > 0) {
             PyObject *none = PyObject_CallMethod(gathered, "appendleft", "O", item);
             Py_DECREF(item);
@@ -430,12 +444,15 @@ static PyObject *end_sent(PyObject *module, PyObject *args)
             goto failed;
         }
         long state = state_of(entry);
+        if (state == -1 && PyErr_Occurred()) {
+            goto failed;
+        }
         if (state == SENT) {
             set_answer(entry, answer, NULL);
             set(&entry->state, states[ENDED]);
-        }
-        if (PyErr_Occurred() || (state == SENT && PyList_Append(ended, item) < 0)) {
-            goto failed;
+            if (PyList_Append(ended, item) < 0) {
+                goto failed;
+            }
         }
         Py_CLEAR(item);
         Py_CLEAR(answer);
@@ -524,6 +541,9 @@ static int enter_one(Entry *entry, void *context)
 {
     Lines *lines = context;
     int status = 1;
+    if (!present(entry->path, "path") || !present(entry->options, "options")) {
+        return -1;
+    }
     if (by_path(entry)) {
         PyObject *line = PyDict_GetItemWithError(lines->at, entry->path);
         if (line == NULL) {
@@ -578,6 +598,9 @@ static int part_from(Lines *lines, PyObject *path, Entry *entry)
 {
     PyObject *line = PyDict_GetItemWithError(lines->at, path);
     if (line == NULL) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetObject(PyExc_KeyError, path);
+        }
         return -1;
     }
     Py_ssize_t left = 0;
@@ -592,6 +615,9 @@ static int part_from(Lines *lines, PyObject *path, Entry *entry)
 static int leave_one(Entry *entry, void *context)
 {
     Lines *lines = context;
+    if (!present(entry->path, "path") || !present(entry->options, "options")) {
+        return -1;
+    }
     if (by_path(entry)) {
         PyObject *line = PyDict_GetItemWithError(lines->at, entry->path);
         if (line == (PyObject *)entry) {
@@ -633,8 +659,9 @@ static PyObject *leave_alone(PyObject *module, PyObject *args)
 
 static int add_weight(Entry *entry, void *total)
 {
-    *(Py_ssize_t *)total += PyLong_AsSsize_t(entry->weight);
-    return 0;
+    Py_ssize_t weight = weight_of(entry);
+    *(Py_ssize_t *)total += weight;
+    return weight < 0 ? -1 : 0;
 }
 
 static PyObject *total_weight(PyObject *module, PyObject *entries)
@@ -668,6 +695,9 @@ typedef struct {
 static int end_one(Entry *entry, void *context)
 {
     Ending *ending = context;
+    if (!present(entry->caller, "caller")) {
+        return -1;
+    }
     if (entry->caller == Py_None) {
         set(&entry->future_state, ending->state);
         return 0;
@@ -745,7 +775,8 @@ typedef struct {
 static int add_wait(Entry *entry, void *context)
 {
     Waits *waits = context;
-    double submitted = PyFloat_AsDouble(entry->submitted);
+    bool there = present(entry->submitted, "submitted");
+    double submitted = there ? PyFloat_AsDouble(entry->submitted) : -1;
     if (submitted == -1 && PyErr_Occurred()) {
         return -1;
     }
@@ -772,8 +803,7 @@ static PyObject *waited(PyObject *module, PyObject *args)
 
 static int is_result(Entry *entry, void *results)
 {
-    if (entry->answer == NULL) {
-        PyErr_SetString(PyExc_AttributeError, "answer");
+    if (!present(entry->answer, "answer")) {
         return -1;
     }
     int found = PySet_Contains(results, (PyObject *)Py_TYPE(entry->answer));
@@ -917,10 +947,13 @@ static PyObject *take_outcomes(PyObject *module, PyObject *args)
             goto failed;
         }
         entry = as_entry(item);
-        int failed = entry == NULL ? -1 : PyObject_IsInstance(entry->answer, error);
+        bool whole = entry != NULL && present(entry->answer, "answer") &&
+                     present(entry->caller, "caller");
+        Py_ssize_t weight = whole ? weight_of(entry) : -1;
+        int failed = weight < 0 ? -1 : PyObject_IsInstance(entry->answer, error);
         PyObject *made = NULL;
         if (failed >= 0) {
-            size += PyLong_AsSsize_t(entry->weight);
+            size += weight;
             PyObject *result = failed ? Py_None : entry->answer;
             PyObject *reason = failed ? entry->answer : Py_None;
             maker_set(&made_of, 0, Py_NewRef(entry->caller));

@@ -24,7 +24,6 @@ bool maker_open(Maker *maker, PyObject *type, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "a named tuple is needed");
         return false;
     }
-    maker->type = (PyTypeObject *)type;
     maker->make = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
     maker->items = PyTuple_New(count);
     maker->arguments = maker->items == NULL ? NULL : PyTuple_Pack(1, maker->items);
@@ -32,6 +31,7 @@ bool maker_open(Maker *maker, PyObject *type, Py_ssize_t count)
         Py_CLEAR(maker->items);
         return false;
     }
+    maker->type = (PyTypeObject *)Py_NewRef(type); /* a call may replace what is bound */
     Py_DECREF(maker->items); /* The arguments keep it, so it has one reference. */
     PyObject_GC_UnTrack(maker->items);
     PyObject_GC_UnTrack(maker->arguments);
@@ -44,6 +44,7 @@ bool maker_open(Maker *maker, PyObject *type, Py_ssize_t count)
 void maker_close(Maker *maker)
 {
     Py_CLEAR(maker->arguments);
+    Py_CLEAR(maker->type);
 }
 
 bool maker_set(Maker *maker, Py_ssize_t i, PyObject *value)

@@ -386,6 +386,9 @@ class AsyncMetadataStore(AsyncStoreBase):
         """
         check_split(prefix, n)
         scanner, seconds = self._engine.facets.scans(), self._seconds(timeout)
+        # async:
+        self._check_loop()
+        # end
         return await asyncio.to_thread(scanner.split, prefix, n, seconds)
 
     async def delete_recursive(self, path: str, *, timeout: float | None = None) -> int:
@@ -407,6 +410,9 @@ class AsyncMetadataStore(AsyncStoreBase):
         On etcd, pass it to :meth:`scan` to read several ranges of one snapshot, or to
         :meth:`changes`.
         """
+        # async:
+        self._check_loop()
+        # end
         return await asyncio.to_thread(self._engine.facets.scans().revision, self._seconds(timeout))
 
     def changes(
@@ -510,6 +516,9 @@ class AsyncMetadataStore(AsyncStoreBase):
 
     async def flush(self) -> None:
         """Send all queued operations at once, and return when all earlier operations have ended."""
+        # async:
+        self._check_loop()
+        # end
         await asyncio.to_thread(self._engine.flush)
 
     async def sync(self, timeout: float | None = None) -> None:

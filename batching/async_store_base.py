@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from asyncio import _get_running_loop, get_running_loop
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from ..ops.capabilities import Capability
-from ..ops.errors import MetadataStoreError
+from ..ops.errors import MetadataStoreError, UnsupportedError
 from ..ops.operations import Kind, Operation, Options
 from ..ops.results import Outcome
 from ..stores.backend import Backend, Watches
@@ -104,6 +105,8 @@ class AsyncStoreBase:
     ) -> None:
         self._engine = Engine(backend, batching, name, capabilities, hooks)
         self._loop = loop
+        # The tasks that would close it have ended with their loop.
+        self._engine.orphaned = loop.is_closed
         self._sink = _LoopSink(loop)
         self._timeout = operation_timeout
         self._syncing: asyncio.Task[None] | None = None  # the last request that has begun
@@ -124,6 +127,8 @@ class AsyncStoreBase:
         options: Options | None = None,
     ) -> _T:
         """Submit an operation that was checked, and wait for its result."""
+        if get_running_loop() is not self._loop:
+            raise self._foreign_loop()
         engine = self._engine
         future: asyncio.Future[_T] = self._loop.create_future()
         seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
@@ -138,12 +143,29 @@ class AsyncStoreBase:
             self._withdraw(entry)
             raise
 
+    def _check_loop(self) -> None:
+        """Refuse to work in another loop than the store's.
+
+        Raises:
+            UnsupportedError: the running loop is another, or none runs.
+        """
+        if _get_running_loop() is not self._loop:
+            raise self._foreign_loop()
+
+    def _foreign_loop(self) -> UnsupportedError:
+        return UnsupportedError(
+            f"the store was opened in another event loop, and works only there: "
+            f"{self._engine.name}. Open a store in each loop, or share one of open_store among "
+            f"loops, with asyncio.wrap_future around its futures"
+        )
+
     async def _sync(self, seconds: float) -> None:
         """Catch up. Tasks that come while a request is under way share the next one.
 
         Each request takes a thread, and thousands of tasks may ask at once, such as those of a hub
         that claims the topics of another.
         """
+        self._check_loop()
         deadline = time.monotonic() + seconds
         request = self._next_sync
         if request is None:
@@ -168,6 +190,7 @@ class AsyncStoreBase:
 
     def _submit(self, op: Operation, seconds: float) -> asyncio.Future[Any]:
         """Submit an operation that its caller has made, without waiting for room."""
+        self._check_loop()
         future: asyncio.Future[Any] = self._loop.create_future()
         entry = entry_of(op, self._engine.lanes, self._sink, time.monotonic(), seconds, future)
         self._engine.submit(entry, "raise", block=False)
@@ -191,6 +214,7 @@ class AsyncStoreBase:
         *,
         together: bool,
     ) -> AsyncIterator[Outcome]:
+        self._check_loop()
         sink = _BulkSink(self._loop)
         bulk = Bulk(self._engine, seconds, sink, block=False)
         source: Iterator[Operation] | AsyncIterator[Operation]
@@ -222,14 +246,16 @@ class AsyncStoreBase:
 
     async def _walk(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run a call over many paths on another thread; it continues if the task is cancelled."""
+        self._check_loop()
         return await asyncio.to_thread(call, *args, **kwargs)
 
     def _watch(self, watches: Watches, asked: AskedWatch, seconds: float) -> AsyncWatch:
         """Return a watch that begins when a task awaits it, enters it or iterates over it."""
-        return AsyncWatch(self._engine.feeds, watches, asked, seconds, self._loop)
+        return AsyncWatch(self._engine.feeds, watches, asked, seconds, self._loop, self._check_loop)
 
     async def _close(self, timeout: float | None) -> None:
         # On a separate thread: scans may occupy all of the loop's threads, and only this ends them.
+        # In any loop: the store's own may have ended.
         await asyncio.wrap_future(on_thread(self._engine.close, timeout))
 
     def _withdraw(self, entry: Entry) -> None:

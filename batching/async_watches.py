@@ -67,8 +67,10 @@ class AsyncWatch(AsyncIterator[WatchEvent]):
         asked: AskedWatch,
         seconds: float,
         loop: asyncio.AbstractEventLoop,
+        check_loop: Callable[[], None],
     ) -> None:
         self._loop = loop
+        self._check_loop = check_loop  # It keeps the store as long as its watch.
         self._waiters = _Waiters(loop)
         self._caller: Caller | None = None
         if asked.callback is None:
@@ -112,6 +114,7 @@ class AsyncWatch(AsyncIterator[WatchEvent]):
 
     async def _begin(self) -> Self:
         """Begin the watch for a caller that receives it."""
+        self._check_loop()
         if self._begun:
             return self
         if self._starting is None and self._feed.closed:
@@ -174,6 +177,7 @@ class AsyncWatch(AsyncIterator[WatchEvent]):
 
     async def _next(self) -> WatchEvent | None:
         """Return the next event, or ``None`` after the last one."""
+        self._check_loop()
         if self._caller is not None:
             raise InvalidSettingError("this watch passes its events to its callback")
         if not self._begun and (self._starting is not None or not self._feed.closed):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Lock
+from threading import RLock
 from typing import Protocol
 
 from ..ops.errors import StoreClosedError
@@ -27,7 +27,7 @@ class Attachments:
     """The attachments of one store. Any thread may call the methods."""
 
     def __init__(self) -> None:
-        self._lock = Lock()  # guards the following fields
+        self._lock = RLock()  # guards the following fields
         self._attached: list[Attachment] = []
         self._closed = False
 
@@ -61,6 +61,6 @@ class Attachments:
     def abandon(self) -> None:
         """Abandon all of them, in a forked child."""
         attached, self._attached = self._attached, []
-        self._lock, self._closed = Lock(), True
+        self._lock, self._closed = RLock(), True
         for attachment in attached:
             attachment.abandon()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from threading import Condition
+from contextlib import suppress
+from threading import Lock
 from typing import Final, Self, TypeGuard
 
 from ..ops.acceleration import accelerated
@@ -28,6 +29,7 @@ from .entry import (
 )
 from .execution import too_heavy
 from .lane import Lane
+from .reentry import midway, refused
 
 __all__ = ["Bulk", "OutcomeStream", "lies_ready"]
 
@@ -261,6 +263,7 @@ class Bulk:
         if self._got:
             self._gets_room = max(1, self._bytes_room * self._got // max(1, self._got_bytes))
 
+    @midway
     def give_up(self) -> list[Entry]:
         """Cancel queued operations; return those that were sent and have not ended."""
         engine = self._engine
@@ -383,6 +386,9 @@ class OutcomeStream(Iterator[Outcome]):
             self._engine.check_not_forked()
         except StoreClosedError:
             self._bulk.forget()
+        if self._engine.interrupted():  # A wait would never end.
+            self._bulk.drop()
+            self._bulk.forget()
         for entry in self._bulk.give_up():
             self._sink.wait_for(entry)
 
@@ -414,6 +420,8 @@ class OutcomeStream(Iterator[Outcome]):
             raise error or StopIteration
         if head.state < ENDED:
             self._engine.check_not_forked()
+            if self._engine.interrupted():
+                raise refused()
             self._sink.wait_for(head)
         return self._bulk.outcomes()
 
@@ -422,20 +430,23 @@ class _ThreadSink:
     """Lets the thread of one bulk call wait for its operations."""
 
     def __init__(self) -> None:
-        self._ended = Condition()  # guards _waited_for
-        self._waited_for: Entry | None = None
+        # The thread sets this before it looks at the entry's state, and a sender the state before
+        # it looks at this. So one of them sees the other, without a lock that both would take.
+        self._waits: tuple[Entry, Lock] | None = None
 
     def deliver(self, entries: object) -> None:
         """Wake the thread if the entry that it waits for has ended."""
-        with self._ended:
-            if self._waited_for is not None and self._waited_for.state >= ENDED:
-                self._ended.notify()
+        waits = self._waits
+        if waits is not None and waits[0].state >= ENDED:
+            with suppress(RuntimeError):  # Another sender has opened the gate.
+                waits[1].release()
 
     def wait_for(self, entry: Entry) -> None:
-        with self._ended:
-            self._waited_for = entry
-            try:
-                while entry.state < ENDED:
-                    self._ended.wait()
-            finally:
-                self._waited_for = None
+        gate = Lock()
+        gate.acquire()
+        self._waits = entry, gate
+        try:
+            if entry.state < ENDED:
+                gate.acquire()
+        finally:
+            self._waits = None

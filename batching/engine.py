@@ -27,13 +27,14 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from logging import DEBUG
 from operator import attrgetter
 from queue import SimpleQueue
-from threading import Lock, Thread, current_thread
+from threading import Lock, RLock, Thread, current_thread, get_ident
 from typing import Final, Protocol, TypeVar
 
 from ..ops.capabilities import Capability
@@ -47,10 +48,12 @@ from .entry import CANCELLED, QUEUED, ROOM, SENT, Entry, Epoch, common
 from .execution import execute, name_close, overdue, shut_out, too_heavy
 from .facets import Facets
 from .feeds import Feeds
+from .futures import births_held
 from .hooks import Hook, Hooks
 from .lane import Lane
 from .metrics import Metrics
 from .queues import Queues, WhenFull
+from .reentry import in_back_end, in_the_way, owned, refused
 from .restoring import restore
 from .settings import BatchingConfig
 
@@ -78,10 +81,14 @@ class Engine:
         last_wait: seconds that ``close`` waits for calls under way after it has closed the back
             end.
         queues: decides the place of each operation, under the engine's lock.
+        orphaned: says that nobody can close the store any more, so that the engine does.
     """
+
+    orphaned: Callable[[], bool] | None = None
 
     grace: Final = 0.1
     last_wait: Final = 5.0
+    look: Final = 1.0  # seconds between two calls of ``orphaned``
 
     def __init__(
         self,
@@ -99,7 +106,8 @@ class Engine:
         self._backend = backend
         self.hooks = Hooks(hooks, name)
         self.attachments = Attachments()
-        self._lock = lock = Lock()
+        # Reentrant only to tell whether a signal handler or a finalizer has interrupted a change.
+        self._lock = lock = RLock()
         self.queues = queues = Queues(lock, config, limits, self._add_sender, backend.session)
         self.reads, self.writes, self.lanes = queues.reads, queues.writes, queues.lanes
         # Local references, because every operation uses them.
@@ -110,10 +118,12 @@ class Engine:
         self._closing = False  # new operations are refused
         self._cut_off = False  # the back end is closed under operations without an answer
         self._stopping = False  # threads end when they find nothing to do
+        self._closer: int | None = None  # the thread that closes the store
+        self._closed = False
         self._open = Lock()  # held until the store is closed; others wait for it in close
         self._open.acquire()
         self._forked = False
-        self._starting = Lock()  # held by the thread that starts senders
+        self._starting = RLock()  # held by the thread that starts senders
         self._dropped: SimpleQueue[Entry] = SimpleQueue()  # from abandoned bulk calls
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
         # Each lane starts with a sender: later, the system may have no thread left.
@@ -166,6 +176,8 @@ class Engine:
             raise too_heavy(entry, self.limits.request_bytes)
         queues = self.queues
         gate: Lock | None = None
+        if self._in_the_way_of(entry, block):
+            raise refused(entry.path)
         with self._lock:
             if self._closing:
                 raise StoreClosedError(self._why_closed(), path=entry.path)
@@ -203,7 +215,11 @@ class Engine:
             self.queues.take_in()
             self.queues.watch_deadline(entry)
 
-        self._change(take_in, entry)
+        if not owned(self._lock):
+            self._change(take_in, entry)
+        elif entry in self._intake:
+            self._intake.remove(entry)
+            raise refused(entry.path)
 
     def _take_back(self, entries: Sequence[Entry]) -> None:
         """Undo a submission that Ctrl-C interrupted, unless the operations were sent."""
@@ -235,6 +251,8 @@ class Engine:
 
         try:
             return self._change(submit, *entries)
+        except MetadataStoreError:
+            raise
         except BaseException:  # KeyboardInterrupt
             self._take_back(entries)
             raise
@@ -244,7 +262,12 @@ class Engine:
 
         If Ctrl-C interrupts it, the operations that it submits are cancelled, and everything is
         consistent again before another thread has the lock.
+
+        Raises:
+            UnsupportedError: this thread is in the middle of another change.
         """
+        if owned(self._lock):
+            raise refused()
         try:
             with self._lock:
                 try:
@@ -266,7 +289,7 @@ class Engine:
         """
         withdrawn = False
         # A forked child may have a copy of the queues from the middle of a change.
-        if self._forked:
+        if self._forked or owned(self._lock):
             return False
         try:
             with self._lock:
@@ -288,6 +311,8 @@ class Engine:
 
         It may be called again, for example because Ctrl-C has interrupted it.
         """
+        if owned(self._lock):
+            return  # `withdraw` has cancelled none in a handler that has interrupted a change.
         with self._lock:
             for entry in cancelled:
                 self._epochs.release(entry)
@@ -461,15 +486,32 @@ class Engine:
         while True:
             with self._lock:
                 while (wait := queues.next_deadline - time.monotonic()) > 0 and not self._stopping:
+                    if (orphaned := self.orphaned) is not None:
+                        wait = min(wait, self.look)
+                        if orphaned() and not self._closing:
+                            break
                     queues.deadline_moved.wait(None if wait == math.inf else wait)
                 if self._stopping:
                     return
+            if wait > 0:
+                self.orphaned = None
+                self._thread("orphan", self._close_orphan).start()
+                continue
             # Without the lock, because this runs the back end's code.
             connected = self._is_connected()
             self._end(
                 lambda: queues.expired(time.monotonic(), self.grace),
                 partial(overdue, connected=connected),
             )
+
+    def _close_orphan(self) -> None:
+        """Close a store whose loop has ended, so that its session, and with it its locks, end."""
+        self.close(lifetime.EXIT_DRAIN)
+        warnings.warn(
+            f"a store was not closed before its event loop: {self.name}",
+            ResourceWarning,
+            stacklevel=1,
+        )
 
     def _is_connected(self) -> bool:
         try:
@@ -484,6 +526,8 @@ class Engine:
     def flush(self) -> None:
         """Return when all operations submitted earlier have ended."""
         self.check_not_forked()
+        if self.interrupted():
+            raise refused()
         self._flush("flush", None)
 
     def _flush(self, cause: Cause, deadline: float | None) -> bool:
@@ -503,6 +547,8 @@ class Engine:
     def sync(self, timeout: float) -> None:
         """Make the back end catch up with the writes of other clients."""
         self.check_open()
+        if in_back_end():
+            raise refused()
         self._backend.sync(time.monotonic() + timeout)
 
     def close(self, timeout: float | None = None) -> None:
@@ -514,15 +560,17 @@ class Engine:
         longer than their ``timeout``.
         """
         first = drained = False
+        me = get_ident()
 
         def refuse_new_ones() -> None:
             nonlocal first
-            if not self._closing:
+            if self._closer is None:
                 try:
                     self.queues.shut_intake()
                 except BaseException:
                     self.queues.open_intake()
                     raise
+                self._closer = me
                 first = self._closing = True
 
         try:
@@ -536,11 +584,44 @@ class Engine:
                 try:
                     self._shut(drained)
                 finally:
+                    self._closed = True
                     self._open.release()
         if first:
             log.info("store closed", store=self.name, drained=drained)
-        elif self._open.acquire(timeout=-1 if timeout is None else timeout):
+        elif (
+            not self._closed
+            and self._closer != me
+            # Bounded at the interpreter's end, too, where a handler may have begun the close.
+            and self._open.acquire(timeout=-1 if timeout is None else timeout + self.last_wait)
+        ):
             self._open.release()
+
+    def interrupted(self) -> bool:
+        """Say whether this thread is in the middle of code that threads of the store may wait for.
+
+        A signal handler or a finalizer has interrupted it, and must not wait for these threads.
+        """
+        return owned(self._lock) or self._in_the_way()
+
+    def _in_the_way_of(self, entry: Entry, block: bool) -> bool:
+        """Say whether an operation cannot be submitted, because it would wait for such code."""
+        return owned(self._lock) or (
+            block and not entry.lane.has_room(entry) and self._in_the_way()
+        )
+
+    def _in_the_way(self) -> bool:
+        return owned(self._starting) or births_held() or self.feeds.held() or in_the_way()
+
+    def not_closed_here(self) -> bool:
+        """Say whether others close it: the parent process, or code that this has interrupted."""
+        return self._forked or (self._closer == get_ident() and not self._closed)
+
+    def refuse_soon(self) -> None:
+        """Refuse new operations, without a lock, until ``close`` runs on another thread."""
+        for lane in self.queues.all_lanes:
+            lane.closing = True
+            lane.allowance = 0
+        self._closing = True
 
     def _shut(self, drained: bool) -> None:
         try:
@@ -585,13 +666,13 @@ class Engine:
 
         Its threads run only in the parent, and its lock may be held for ever.
         """
-        self._lock = Lock()
-        self._starting = Lock()
+        self._lock = RLock()
+        self._starting = RLock()
         for lane in self.queues.all_lanes:
             lane.allowance = 0
         self.feeds = Feeds()
-        self._forked = self._closing = True
-        self._open = Lock()
+        self._forked = self._closing = self._closed = True
+        self._closer = 0
         self.attachments.abandon()
 
     def check_not_forked(self) -> None:
@@ -630,14 +711,16 @@ class Engine:
         return thread
 
     def _start_senders(self) -> None:
+        if owned(self._starting):
+            return  # The code that a signal handler has interrupted does it afterwards.
         with self._starting:
-            for sender in self._unstarted.copy():
-                try:
-                    if sender.ident is None:
+            while new := [sender for sender in self._unstarted.copy() if sender.ident is None]:
+                for sender in new:
+                    try:
                         sender.start()
-                except RuntimeError:
-                    # The system has no thread left, or the interpreter is ending.
-                    self._do_without(sender)
+                    except RuntimeError:
+                        # The system has no thread left, or the interpreter is ending.
+                        self._do_without(sender)
 
     def _do_without(self, sender: Thread) -> None:
         """Let the senders that run do the work of one that cannot be started."""

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from operator import attrgetter
-from threading import Condition, Lock
+from threading import Condition, RLock
 
 from .entry import Entry, Epoch, common
 
@@ -22,7 +22,7 @@ class Epochs:
     The engine's lock guards it; its condition shares that lock.
     """
 
-    def __init__(self, lock: Lock) -> None:
+    def __init__(self, lock: RLock) -> None:
         self.current = Epoch()  # the epoch of new operations
         self.open: list[Epoch] = []  # closed by a flush, with operations still pending
         self._settled = Condition(lock)  # notified when an open epoch has nothing pending

@@ -9,6 +9,7 @@ from ..ops.capabilities import Capability
 from ..ops.errors import UnsupportedError
 from ..stores.backend import Backend, History, Scans, Session, Watches
 from .checks import check_capability
+from .reentry import in_back_end, refused
 
 __all__ = ["Facets"]
 
@@ -50,7 +51,7 @@ class Facets:
             StoreClosedError: the store is closed.
             UnsupportedError: the back end does not support scans, or keeps no old revisions.
         """
-        self._check_open()
+        self._enter()
         if revision is not None:
             self._check("snapshots", "reading an old revision")
         scans = self._backend.scans
@@ -65,7 +66,7 @@ class Facets:
             StoreClosedError: the store is closed.
             UnsupportedError: the back end keeps no history.
         """
-        self._check_open()
+        self._enter()
         self._check("history", "reading changes")
         return self._offered(self._backend.history, "history", "reading changes")
 
@@ -79,7 +80,7 @@ class Facets:
             StoreClosedError: the store is closed.
             UnsupportedError: the back end reports no changes, or keeps no earlier ones.
         """
-        self._check_open()
+        self._enter()
         self._check("watches", "a watch")
         if after is not None:
             self._check("history", "a watch after a revision")
@@ -95,6 +96,11 @@ class Facets:
         self._check_process()
         self._check("ephemerals", "a session")
         return self._offered(self._backend.session, "ephemerals", "a session")
+
+    def _enter(self) -> None:
+        self._check_open()
+        if in_back_end():
+            raise refused()
 
     def _check(self, needed: Capability, asked: str) -> None:
         check_capability(needed, asked, self._capabilities, self._name)

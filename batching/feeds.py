@@ -31,6 +31,7 @@ from ..ops.operations import check_revision
 from ..ops.paths import check_parent
 from ..ops.results import WatchEvent
 from ..stores.backend import Watches, WatchHandle
+from .reentry import in_back_end, owned, refused
 
 __all__ = [
     "MAX_EVENTS",
@@ -147,7 +148,9 @@ class Feed:
     def deliver(self, events: Sequence[WatchEvent]) -> None:
         """Take in events. Never blocks."""
         if self.abandoned:
-            self.close()
+            handle = self.shut()
+            if handle is not None:
+                handle.close()
             return
         with self._lock:
             if self._state != "open" or not events:
@@ -201,6 +204,9 @@ class Feed:
 
     def close(self) -> None:
         """Give no more events, and close the back end's watch. Later calls do nothing."""
+        if in_back_end():  # whose locks the close would take; the next delivery closes it
+            self.abandoned = True
+            return
         handle = self.shut()
         if handle is not None:
             handle.close()
@@ -268,6 +274,8 @@ class Feed:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return None
+                if in_back_end():
+                    raise refused(self.prefix)
                 self._changed.wait(left)
             return event
 
@@ -398,6 +406,10 @@ class Feeds:
         for feed in feeds:
             feed.end()
             self._discard(feed)
+
+    def held(self) -> bool:
+        """Say whether this thread holds a lock that a delivery takes."""
+        return owned(self._lock) or any(owned(feed._lock) for feed in list(self._open))
 
     def numbers(self) -> tuple[int, int, int]:
         """Return the open watches, the events reported to watches, and those dropped."""

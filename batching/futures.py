@@ -17,6 +17,7 @@ futures at a time, in the order of their ids, and would deadlock if futures shar
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future
@@ -27,35 +28,43 @@ from concurrent.futures._base import (
     RUNNING,
 )
 from queue import Empty, SimpleQueue
-from threading import Condition, Lock, Thread, current_thread
+from threading import Condition, Lock, RLock, Thread, current_thread
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..ops.acceleration import accelerated
 from ..ops.errors import MetadataStoreError
 from ..ops.log import get_logger
 from .entry import CANCELLED, ENDED, SENT, Entry
+from .reentry import midway, nested, owned, refused
 
 if TYPE_CHECKING:
     from .engine import Engine
 
-__all__ = ["Callbacks", "FutureSink", "OperationFuture", "Relay"]
+__all__ = ["Callbacks", "FutureSink", "OperationFuture", "Relay", "births_held"]
 
 log = get_logger("batchkeeper.futures")
 
 # Guards, for all futures, the moment between "no thread waits for this future" and "one does". A
 # thread holds it only when it begins to wait, or ends a future without a condition.
-_births = Lock()
+_births = RLock()
 
 
 def _renew_births() -> None:
     # A thread of the parent may have held the lock at the moment of the fork.
     global _births  # noqa: PLW0603
-    _births = Lock()
+    _births = RLock()
 
 
 os.register_at_fork(after_in_child=_renew_births)
 
 
+def births_held() -> bool:
+    """Say whether this thread is in the middle of code that holds the lock of all futures."""
+    return owned(_births)
+
+
+# Seconds that the end of a batch waits for conditions. The code that holds one has ended by then.
+_PATIENCE: Final = 2.0
 # Up to this many threads are woken together, because they gain nothing from taking turns.
 _FEW: Final = 2
 # Seconds in which each thread must have woken the next.
@@ -125,10 +134,14 @@ class _Waiting:
         self.waiters: list[Any] = []
         self.callbacks: list[Any] = []
 
-    def end(self, state: str) -> bool:
+    def end(self, state: str, until: float) -> bool:
         """End the future; say whether it has done-callbacks to run."""
-        assert self.condition is not None
-        with self.condition:
+        condition = self.condition
+        assert condition is not None
+        # An exception in the middle of `wait`, such as Ctrl-C, may leave the condition locked.
+        left = max(0.0, until - time.monotonic())
+        locked = condition.acquire(blocking=False) or condition.acquire(timeout=left)
+        try:
             future = self.future
             if future is None or future._entry.future_state is not None:
                 return False
@@ -143,6 +156,9 @@ class _Waiting:
                     waiter.add_result(future)
             if not self.callbacks:
                 self.future = None
+        finally:
+            if locked:
+                condition.release()
         with _births:
             gates = list(self.gates)
         for gate in gates:
@@ -185,6 +201,10 @@ class OperationFuture(Future[Any]):
     @property
     def _condition(self) -> Condition:  # type: ignore[override]
         entry = self._entry
+        sink = entry.sink
+        assert isinstance(sink, FutureSink)
+        if owned(_births) or owned(sink.engine._lock):
+            raise refused(entry.path)
         with _births:
             waiting = entry.caller = entry.caller or _Waiting()
             if waiting.condition is None:
@@ -260,6 +280,7 @@ class OperationFuture(Future[Any]):
             raise CancelledError
         return self._exception
 
+    @midway
     def cancel(self) -> bool:
         """Cancel the operation if it has not been sent; say whether it is cancelled.
 
@@ -289,6 +310,13 @@ class OperationFuture(Future[Any]):
 def _wait(entry: Entry, timeout: float | None) -> None:
     gate = Lock()
     gate.acquire()
+    sink = entry.sink
+    assert isinstance(sink, FutureSink)
+    if sink.interrupted():
+        raise TimeoutError(
+            "the operation continues, but cannot end while this signal handler or finalizer waits: "
+            "it has interrupted a call of the store on the same thread"
+        )
     with _births:
         if entry.future_state is not None:
             return
@@ -333,7 +361,8 @@ def _end(entries: Sequence[Entry], state: str) -> list[_Waiting]:
                 waiting.relay = relay
                 entry.future_state = state
     relay.run()
-    return [waiting for waiting in watched if waiting.end(state)]
+    until = time.monotonic() + _PATIENCE if watched else 0.0
+    return [waiting for waiting in watched if waiting.end(state, until)]
 
 
 class Callbacks(Protocol):
@@ -352,7 +381,7 @@ class FutureSink:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._lock = Lock()  # guards _dispatcher
+        self._lock = RLock()  # guards _dispatcher
         self._dispatcher: Thread | None = None
         self._to_dispatch: SimpleQueue[Callbacks | None] = SimpleQueue()
 
@@ -376,6 +405,10 @@ class FutureSink:
                         return
                     self._dispatcher = dispatcher
 
+    def interrupted(self) -> bool:
+        """Say whether this thread is in the middle of code that others wait for; see `Engine`."""
+        return owned(self._lock) or self.engine.interrupted()
+
     def close(self) -> None:
         """Run the remaining callbacks, and end their thread; wait unless called from it."""
         with self._lock:
@@ -384,7 +417,8 @@ class FutureSink:
         if dispatcher is None:
             self._run()
         elif dispatcher is not current_thread():
-            dispatcher.join()
+            # A callback may wait for a lock of code that this call, from a handler, interrupts.
+            dispatcher.join(self.engine.last_wait if nested() else None)
 
     def _run(self) -> None:
         closing = False

@@ -9,7 +9,7 @@ import math
 import sysconfig
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from threading import Condition, Lock, Thread
+from threading import Condition, Lock, RLock, Thread
 from typing import Final
 
 import janus
@@ -49,7 +49,7 @@ class Lane:
         self,
         name: str,
         writes: bool,
-        lock: Lock,
+        lock: RLock,
         *,
         room: int,
         window: int,
@@ -88,6 +88,7 @@ class Lane:
         self.waiting: OrderedDict[Entry, Lock | None] = OrderedDict()
         self.wakeup = Condition(lock)  # senders wait here for a batch that is due
         self.shut = False  # nothing may arrive in the intake any more
+        self.closing = False  # a close will soon say so
         # So many operations may lie in the intake; see `allow`. A caller reads it without the
         # lock before it appends one, and again afterwards: 0 says that nobody will look.
         self.allowance = 0
@@ -145,7 +146,7 @@ class Lane:
         """
         batches = self.batches
         most = 0
-        if self.shut or self.waiting:
+        if self.shut or self.closing or self.waiting:
             pass
         elif self.signalled or (not self.idle and len(self.senders) >= self.window):
             most = _MOST

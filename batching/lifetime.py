@@ -29,7 +29,7 @@ class Engine(Protocol):
 
 
 # Seconds for draining the stores that were left open when the interpreter ends.
-_EXIT_DRAIN: Final = 5.0
+EXIT_DRAIN: Final = 5.0
 
 # An engine's threads keep it alive, so no open engine disappears from this set.
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -51,7 +51,7 @@ def closed(engine: Engine) -> None:
 
 # The engines' threads are daemons, and still run when the interpreter calls this.
 def _drain_at_exit() -> None:
-    until = time.monotonic() + _EXIT_DRAIN
+    until = time.monotonic() + EXIT_DRAIN
     engines = list(_open)
     with ExitStack() as stack:  # Drains each, even if a warning or another drain raises.
         for engine in engines:

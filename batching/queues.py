@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat, starmap
-from threading import Condition, Lock, Thread
+from threading import Condition, Lock, RLock, Thread
 from typing import Final, Literal, TypeAlias
 
 from ..ops.acceleration import accelerated
@@ -101,7 +101,7 @@ class Queues:
 
     def __init__(
         self,
-        lock: Lock,
+        lock: RLock,
         config: BatchingConfig,
         limits: Limits,
         add_sender: Callable[[Lane], Thread],

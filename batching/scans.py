@@ -15,6 +15,7 @@ from ..ops.operations import check_revision
 from ..ops.paths import check_parent, check_path
 from ..ops.results import ChangePage, ForeignKeys, Range, ScanPage, ScanResult, StatPage
 from ..stores.backend import Scans
+from .reentry import in_back_end, refused
 
 __all__ = [
     "AsyncResultStream",
@@ -198,6 +199,8 @@ def _here(
                 raise StoreClosedError(
                     "the store was opened before this process was forked; open it here"
                 )
+            if in_back_end():
+                raise refused()
             page = next(pages, None)
             if page is None:
                 return

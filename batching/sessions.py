@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from threading import Lock
+from threading import RLock
 from typing import Self, TypeAlias
 
 from ..ops.errors import StoreClosedError
@@ -12,6 +12,7 @@ from ..ops.log import get_logger
 from ..ops.sessions import SessionEvent, SessionState
 from ..stores.backend import Session as Facet
 from .engine import Engine
+from .reentry import in_back_end, refused
 
 __all__ = ["Listeners", "Session", "SessionCallback", "SessionListener", "listen_for_hooks"]
 
@@ -140,21 +141,23 @@ class Listeners:
         self._dispatch = dispatch
         self._caught = caught
         self._process = os.getpid()
-        self._lock = Lock()  # guards the following fields
+        self.lock = RLock()  # guards the following fields
         self._listeners: list[SessionListener] = []
         self._listening = False
 
     def add(self, facet: Facet, callback: SessionCallback) -> SessionListener:
         """Call a function at each event from now on. The first listener may begin the session."""
+        if in_back_end():
+            raise refused()
         listener = SessionListener(self, callback)
-        with self._lock:
+        with self.lock:
             self._listeners.append(listener)
             first, self._listening = not self._listening, True
         if first:
             try:
                 facet.listen(self._deliver)
             except BaseException:
-                with self._lock:
+                with self.lock:
                     self._listeners.remove(listener)
                     self._listening = False
                 raise
@@ -164,13 +167,13 @@ class Listeners:
         """Forget a listener."""
         if os.getpid() != self._process:
             return  # A thread of the parent may have held the lock at the fork.
-        with self._lock:
+        with self.lock:
             if listener in self._listeners:
                 self._listeners.remove(listener)
 
     def _deliver(self, event: SessionEvent) -> None:
         # Runs on a thread of the back end, one call at a time.
-        with self._lock:
+        with self.lock:
             listeners = tuple(self._listeners)
         for listener in listeners:
             self._dispatch(Notice(listener, event, self._caught))

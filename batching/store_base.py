@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from threading import Thread
 from typing import ParamSpec, TypeVar
 
 from ..ops.capabilities import Capability
@@ -20,6 +22,7 @@ from .entry import Entry, entry_of
 from .feeds import AskedWatch
 from .futures import FutureSink, OperationFuture
 from .hooks import Hook
+from .reentry import owned
 from .scans import ended
 from .sessions import Listeners, listen_for_hooks
 from .settings import BatchingConfig, check_seconds
@@ -98,7 +101,19 @@ class StoreBase:
         return Watch(self._engine.feeds, watches, asked, seconds, self._sink)
 
     def _close(self, timeout: float | None) -> None:
+        if self._engine.not_closed_here():
+            return
+        if self._interrupted():
+            # By a signal handler or a finalizer. What it has interrupted goes on afterwards.
+            self._engine.refuse_soon()
+            closing = Thread(target=self._close, args=(timeout,), daemon=True)
+            with suppress(RuntimeError):  # The interpreter is ending, and drains the store.
+                closing.start()
+            return
         try:
             self._engine.close(timeout)
         finally:
             self._sink.close()
+
+    def _interrupted(self) -> bool:
+        return self._sink.interrupted() or owned(self._listeners.lock)

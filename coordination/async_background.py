@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, Final, ParamSpec, TypeVar
 
+from ..ops.errors import UnsupportedError
 from ..ops.log import get_logger
 
 __all__ = ["AsyncGate", "AsyncSignal", "async_each", "async_finish", "async_spawn"]
@@ -77,6 +78,16 @@ def _ended(task: asyncio.Task[None]) -> None:
         log.error("a background task failed", task=task.get_name(), exc_info=error)
 
 
+def _in_another_loop(error: RuntimeError) -> Exception:
+    """Return the error of a wait for what tasks of another loop have waited for, or the error."""
+    if "different event loop" not in str(error):
+        return error
+    return UnsupportedError(
+        "this object is used in another event loop, and works only there. Open a store in each "
+        "loop, or share one of open_store among loops, and use it from threads"
+    )
+
+
 class AsyncSignal:
     """An event that happens once, and that any number of tasks can await."""
 
@@ -100,6 +111,8 @@ class AsyncSignal:
                 await self._event.wait()
         except TimeoutError:
             return self._event.is_set()
+        except RuntimeError as error:
+            raise _in_another_loop(error) from error
         return True
 
 
@@ -118,6 +131,8 @@ class AsyncGate:
                 await self._lock.acquire()
         except TimeoutError:
             return False
+        except RuntimeError as error:
+            raise _in_another_loop(error) from error
         return True
 
     def leave(self) -> None:

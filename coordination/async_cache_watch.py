@@ -71,7 +71,7 @@ class AsyncCacheWatch:
         self._learn = learn
         self._has_session = "ephemerals" in store.capabilities
         # Guards the following fields. Under it, only the lock of the entries is taken.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._follower: AsyncFollower | None = None  # the present one
         self._session_listener: SessionListener | None = None
         self._listeners: tuple[AsyncCacheListener, ...] = ()
@@ -114,7 +114,7 @@ class AsyncCacheWatch:
     def forget(self) -> None:
         """End the watch in a forked process, without touching locks that threads may have held."""
         self.closed = True
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._follower = self._session_listener = None
         self._listeners = ()
 

@@ -109,7 +109,7 @@ class AsyncClaim:
         self._sought: float | None = None  # since when servers answer the search for its value
         self._follower: AsyncFollower | None = None  # of its own value
         self._updating = AsyncGate()
-        self._lock = threading.Lock()  # guards the changes of `held` and `ended`
+        self._lock = threading.RLock()  # guards the changes of `held` and `ended`
         self.need = need
         self.head = new_head(need)
         self.contender: Contender | None = None
@@ -380,7 +380,7 @@ class AsyncWarden:
     """
 
     def __init__(self, store: AsyncMetadataStore) -> None:
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         self._claims: set[AsyncClaim] = set()
         self._watching = False
         self._leaving: list[AsyncClaim] = []
@@ -467,7 +467,7 @@ class AsyncWarden:
 
 
 # Guards the table. A warden refers to its store only through its claims.
-_lock = threading.Lock()
+_lock = threading.RLock()
 _wardens: Final[weakref.WeakKeyDictionary[AsyncMetadataStore, AsyncWarden]] = (
     weakref.WeakKeyDictionary()
 )
@@ -485,7 +485,7 @@ def async_warden(store: AsyncMetadataStore) -> AsyncWarden:
 def _renew_lock() -> None:
     # A thread of the parent may have held the lock at the moment of the fork.
     global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_lock)

@@ -191,7 +191,7 @@ class AsyncFence:
         self._holder = holder
         self._check = holder.check()  # what writes are sent with
         self.path = self._check.path
-        self._lock = threading.Lock()  # guards the following fields, and those of the writes
+        self._lock = threading.RLock()  # guards the following fields, and those of the writes
         self._version = self._check.expected_version or 0  # the newest known version
         self._writes: dict[AsyncWrite, None] = {}  # unfinished writes, in the order of the calls
         self._draining = False  # whether a write had an old version, and what was sent ends first

@@ -96,7 +96,7 @@ class AsyncGroup:
             check_path(f"{path}/{check_name(leaf, leaf)}")
         self._store = store
         self._leaf = leaf
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         self._own: set[AsyncMembership] = set()
         self._keeping = False  # whether the keeper runs
         self._listeners: tuple[AsyncGroupListener, ...] = ()

@@ -24,7 +24,7 @@ class AsyncHold:
     def __init__(self, store: AsyncMetadataStore, path: str, value: bytes) -> None:
         self._store = store
         self._lobby = async_lobby(store, path)
-        self._lock = threading.Lock()  # guards the changes of all other fields
+        self._lock = threading.RLock()  # guards the changes of all other fields
         self._value = check_value(value)
         self._claim: AsyncClaim | None = None  # the current or last holder
 

@@ -35,7 +35,7 @@ class AsyncKeyLocks:
     """Locks by key. Unlocked keys take no memory."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the following field
+        self._lock = threading.RLock()  # guards the following field
         self._lines: dict[Key, _Line] = {}
 
     async def lock(self, key: Key) -> None:
@@ -92,5 +92,5 @@ class AsyncKeyLocks:
 
     def forget(self) -> None:
         """Drop everything in a forked process, where another thread may have held the lock."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._lines = {}

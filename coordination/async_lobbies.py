@@ -61,7 +61,7 @@ class AsyncLobby:
         self.path = path
         self._warden = async_warden(store)
         self._entrance = AsyncGate()
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         # Of this store, by the heads of their names, until their values are gone.
         self._claims: dict[str, AsyncClaim] = {}
         # The line up to a number: those whom the last read has shown, and the store's own after
@@ -345,7 +345,7 @@ class AsyncLobby:
 
 
 # Guards the table.
-_lock = threading.Lock()
+_lock = threading.RLock()
 _lobbies: Final[
     weakref.WeakKeyDictionary[AsyncMetadataStore, weakref.WeakValueDictionary[str, AsyncLobby]]
 ] = weakref.WeakKeyDictionary()
@@ -371,7 +371,7 @@ def async_lobby(store: AsyncMetadataStore, path: str) -> AsyncLobby:
 def _renew_lock() -> None:
     # A thread of the parent may have held the lock at the moment of the fork.
     global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_lock)

@@ -79,7 +79,7 @@ class AsyncWorkQueue:
         async_check_store(store, "a work queue", *needed)
         self._store = store
         self._path = check_path(path)
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         self._board = JobBoard()
         self._free = AsyncSignal()  # replaced when it is set
         self._followed: tuple[AsyncFollower, list[MetadataStoreError]] | None = None

@@ -223,7 +223,7 @@ class Entries(Generic[T, S]):
         self._max_bytes = max_bytes
         self._signal = signal
         # Guards the following fields. Reads of single entries do not need it.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._entries: OrderedDict[Key, Entry[T]] = OrderedDict()
         self._bytes = 0
         self._epoch: object | None = None
@@ -320,7 +320,7 @@ class Entries(Generic[T, S]):
 
     def forget(self) -> None:
         """Drop everything in a forked process, where another thread may have held the lock."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._flights = {}
         self.shut()
 

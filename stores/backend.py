@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Lock, Thread
+from threading import RLock, Thread
 from typing import Final, Literal, Protocol, Self, TypeAlias, assert_never, get_args
 
 from ..ops.errors import (
@@ -167,7 +167,7 @@ class Tally:
     advisory: str | None = None
 
     def __init__(self) -> None:
-        self._lock = Lock()  # guards _counts; held only for an addition or a copy
+        self._lock = RLock()  # guards _counts; held only for an addition or a copy
         self._counts: Counter[Event] = Counter()
 
     def add(self, event: Event, times: int = 1) -> None:

@@ -69,7 +69,7 @@ class CacheWatch:
         self._learn = learn
         self._has_session = "ephemerals" in store.capabilities
         # Guards the following fields. Under it, only the lock of the entries is taken.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._follower: Follower | None = None  # the present one
         self._session_listener: SessionListener | None = None
         self._listeners: tuple[CacheListener, ...] = ()
@@ -112,7 +112,7 @@ class CacheWatch:
     def forget(self) -> None:
         """End the watch in a forked process, without touching locks that threads may have held."""
         self.closed = True
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._follower = self._session_listener = None
         self._listeners = ()
 

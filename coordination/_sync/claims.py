@@ -106,7 +106,7 @@ class Claim:
         self._sought: float | None = None  # since when servers answer the search for its value
         self._follower: Follower | None = None  # of its own value
         self._updating = Gate()
-        self._lock = threading.Lock()  # guards the changes of `held` and `ended`
+        self._lock = threading.RLock()  # guards the changes of `held` and `ended`
         self.need = need
         self.head = new_head(need)
         self.contender: Contender | None = None
@@ -377,7 +377,7 @@ class Warden:
     """
 
     def __init__(self, store: MetadataStore) -> None:
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         self._claims: set[Claim] = set()
         self._watching = False
         self._leaving: list[Claim] = []
@@ -464,7 +464,7 @@ class Warden:
 
 
 # Guards the table. A warden refers to its store only through its claims.
-_lock = threading.Lock()
+_lock = threading.RLock()
 _wardens: Final[weakref.WeakKeyDictionary[MetadataStore, Warden]] = weakref.WeakKeyDictionary()
 
 
@@ -480,7 +480,7 @@ def warden(store: MetadataStore) -> Warden:
 def _renew_lock() -> None:
     # A thread of the parent may have held the lock at the moment of the fork.
     global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_lock)

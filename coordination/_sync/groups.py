@@ -94,7 +94,7 @@ class Group:
             check_path(f"{path}/{check_name(leaf, leaf)}")
         self._store = store
         self._leaf = leaf
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         self._own: set[Membership] = set()
         self._keeping = False  # whether the keeper runs
         self._listeners: tuple[GroupListener, ...] = ()

@@ -22,7 +22,7 @@ class Hold:
     def __init__(self, store: MetadataStore, path: str, value: bytes) -> None:
         self._store = store
         self._lobby = lobby(store, path)
-        self._lock = threading.Lock()  # guards the changes of all other fields
+        self._lock = threading.RLock()  # guards the changes of all other fields
         self._value = check_value(value)
         self._claim: Claim | None = None  # the current or last holder
 

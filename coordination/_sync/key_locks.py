@@ -30,7 +30,7 @@ class KeyLocks:
     """Locks by key. Unlocked keys take no memory."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the following field
+        self._lock = threading.RLock()  # guards the following field
         self._lines: dict[Key, _Line] = {}
 
     def lock(self, key: Key) -> None:
@@ -79,5 +79,5 @@ class KeyLocks:
 
     def forget(self) -> None:
         """Drop everything in a forked process, where another thread may have held the lock."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._lines = {}

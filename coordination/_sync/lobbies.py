@@ -59,7 +59,7 @@ class Lobby:
         self.path = path
         self._warden = warden(store)
         self._entrance = Gate()
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         # Of this store, by the heads of their names, until their values are gone.
         self._claims: dict[str, Claim] = {}
         # The line up to a number: those whom the last read has shown, and the store's own after
@@ -341,7 +341,7 @@ class Lobby:
 
 
 # Guards the table.
-_lock = threading.Lock()
+_lock = threading.RLock()
 _lobbies: Final[
     weakref.WeakKeyDictionary[MetadataStore, weakref.WeakValueDictionary[str, Lobby]]
 ] = weakref.WeakKeyDictionary()
@@ -367,7 +367,7 @@ def lobby(store: MetadataStore, path: str) -> Lobby:
 def _renew_lock() -> None:
     # A thread of the parent may have held the lock at the moment of the fork.
     global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_lock)

@@ -76,7 +76,7 @@ class WorkQueue:
         check_store(store, "a work queue", *needed)
         self._store = store
         self._path = check_path(path)
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         self._board = JobBoard()
         self._free = Signal()  # replaced when it is set
         self._followed: tuple[Follower, list[MetadataStoreError]] | None = None

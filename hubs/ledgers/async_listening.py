@@ -56,7 +56,7 @@ class AsyncLedgerListener:
         self._queue: AsyncListener[_State | EventType] = AsyncListener(
             f"ledger {ledger_id}", self._call
         )
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         self._begun = False  # whether the first state is in the queue
         self._early: EventType | None = None  # a change before that
 

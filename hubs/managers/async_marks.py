@@ -103,7 +103,7 @@ class AsyncConsumeMarks:
         self._interval = check_seconds("interval", interval)
         self._process = os.getpid()
         self._gate = AsyncGate()  # Writers of marks hold it.
-        self._lock = threading.Lock()  # guards the following fields, and all marks
+        self._lock = threading.RLock()  # guards the following fields, and all marks
         self._marks: dict[str, dict[str, _Mark]] = {}  # by topic and subscriber
         self._waiting: dict[_Mark, None] = {}  # marks to write, oldest first
         self._urgent = False  # whether some of them must not wait for the interval

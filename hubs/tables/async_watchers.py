@@ -140,7 +140,7 @@ class AsyncWatchers:
         # Calls all watchers of the table, one after the other.
         self._listener: AsyncListener[_DueCall] = AsyncListener(f"table at {place}", self._call)
         # Guards the following fields. Under it, only the lock of the listener is taken.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._armed: dict[str, dict[_Armed, None]] = {}  # by path, first come first
         self._used = 0.0  # when a watcher was last armed or called
         self._follower: AsyncFollower | None = None

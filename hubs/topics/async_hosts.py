@@ -174,7 +174,7 @@ class AsyncHosts:
         self._view: AsyncView[_Value, _Shown] = AsyncView(
             store, self.path, self._decoded, self._shown
         )
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         self._registrations: list[AsyncRegistration] = []
         self._closed = False
         # By address, an incarnation that has ended. Thousands of topics may have had the same

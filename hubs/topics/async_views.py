@@ -62,7 +62,7 @@ class AsyncView(Generic[T, V]):
         self._show = show
         # Held while values are read and replaced, so that older values never replace newer ones.
         self._gate = AsyncGate()
-        self._lock = threading.Lock()  # guards the following fields; they are read without it
+        self._lock = threading.RLock()  # guards the following fields; they are read without it
         self._follower: AsyncFollower | None = None
         self._values: Mapping[str, T] | None = None  # replaced as a whole, never mutated
         self._shown: tuple[Mapping[str, T], V] | None = None

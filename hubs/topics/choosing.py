@@ -61,7 +61,7 @@ class Planned:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the field
+        self._lock = threading.RLock()  # guards the field
         # By address: the incarnation and the report that the count belongs to, and the count.
         self._counts: dict[str, tuple[int, int, int]] = {}
 

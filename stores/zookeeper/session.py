@@ -123,7 +123,7 @@ class ZooKeeperSession:
         self._connection = connection
         self._pid = os.getpid()
         self._order = threading.Lock()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._machine = SessionMachine(timeout)
         self._proofs = Proofs(timeout)

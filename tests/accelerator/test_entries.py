@@ -423,3 +423,28 @@ def test_they_keep_no_memory() -> None:
     before = [*map(sys.getrefcount, shared)]
     assert_keeps_no_memory(rounds, least=20)
     assert [*map(sys.getrefcount, shared)] == before
+
+
+def test_an_entry_that_was_never_filled_is_an_attribute_error() -> None:
+    """A compiled function looks at each attribute before it uses it."""
+    calls: list[tuple[str, int | None, tuple[Any, ...]]] = [
+        ("end_sent", None, ([None],)),
+        ("take_entries", None, (9, 9)),
+        ("take_entries", QUEUED, (9, 9)),
+        ("take_outcomes", None, (Outcome, MetadataStoreError)),
+        ("take_outcomes", ENDED, (Outcome, MetadataStoreError)),
+        ("total_weight", None, ()),
+        ("end_unwatched", None, (FINISHED,)),
+        ("waited", None, (1.0,)),
+        ("all_results", None, ({Stat},)),
+        ("move", None, (SENT,)),
+    ]
+    for name, state, others in calls:
+        entry = Entry.__new__(Entry)
+        if state is not None:
+            entry.state = state
+        with pytest.raises(AttributeError):
+            PAIRS[name][1](deque([entry]), *others)  # type: ignore[misc]
+    for name in ("enter_alone", "leave_alone"):
+        with pytest.raises(AttributeError):
+            PAIRS[name][1]({}, {}, [Entry.__new__(Entry)])  # type: ignore[misc]

@@ -216,7 +216,7 @@ def test_a_store_that_hangs_does_not_keep_the_interpreter_from_ending() -> None:
     ended = run(
         """
         from batchkeeper.batching import lifetime
-        lifetime._EXIT_DRAIN = 0.05
+        lifetime.EXIT_DRAIN = 0.05
         store = open_store(lambda call: Fault(hold="before"))
         future = store.put("/a", b"")
         closed = open_store(name="b")

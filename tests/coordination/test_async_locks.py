@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -14,7 +15,7 @@ from batchkeeper.coordination.async_locks import AsyncLock, AsyncSemaphore
 from batchkeeper.ops.errors import LockBusyError, LockLostError
 from batchkeeper.testing import FaultInjector
 
-from ..waiting import PATIENCE
+from ..waiting import PATIENCE, until
 
 PATH = "/locks/a"
 #: More steps than an acquire or a release has.
@@ -342,3 +343,45 @@ def test_a_cancelled_wait_for_another_store(fresh_url: Callable[[str], str], n: 
                 await asyncio.sleep(0.001)
 
     asyncio.run(main())
+
+
+def test_a_store_serves_its_own_loop_and_ends_with_it() -> None:
+    """In another loop, each call is refused without effect; the loop's end ends the session."""
+    url = "memory://one-loop"
+    ran: list[Callable[[bk.AsyncMetadataStore], Any]] = [
+        lambda store: store.put("/a", b""),
+        lambda store: store.apply([bk.Put("/a", b"")]),
+        lambda store: anext(store.apply_stream([bk.Put("/a", b"")])),
+        lambda store: store.flush(),
+        lambda store: store.sync(),
+        lambda store: store.delete_recursive("/locks"),
+        lambda store: anext(store.watch("/")),
+        lambda store: AsyncLock(store, "/other").acquire(),
+    ]
+
+    async def hold(path: str) -> bk.AsyncMetadataStore:
+        store = await bk.open_async_store(url)
+        await AsyncLock(store, path).acquire()
+        return store
+
+    async def refused(store: bk.AsyncMetadataStore) -> None:
+        for call in ran:
+            with pytest.raises(bk.UnsupportedError, match=r"in each loop.*open_store"):
+                await call(store)
+        with pytest.raises(bk.UnsupportedError, match="another event loop"):
+            store.submit(bk.Put("/a", b""))
+
+    with bk.open_store(url) as beside, asyncio.Runner() as first:
+        store = first.run(hold(PATH))
+        asyncio.run(refused(store))
+        assert beside.get_children("/").result() == ["locks"]
+        closed = first.run(hold("/locks/b"))
+        asyncio.run(closed.close())
+        assert beside.get_children("/locks/b").result() == []
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            first.close()
+            until(lambda: not beside.get_children(PATH).result())
+            until(lambda: warned)
+        assert "not closed before its event loop" in str(warned[0].message)
+        asyncio.run(store.close())

@@ -51,7 +51,7 @@ class LedgerListener:
         self._closing = Signal()
         # A change only schedules the callback. The ledger is read when the callback runs.
         self._queue: Listener[_State | EventType] = Listener(f"ledger {ledger_id}", self._call)
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         self._begun = False  # whether the first state is in the queue
         self._early: EventType | None = None  # a change before that
 

@@ -170,7 +170,7 @@ class Hosts:
         self._exact = "expected_revisions" in store.capabilities
         self._lags = "linearizable_reads" not in store.capabilities
         self._view: View[_Value, _Shown] = View(store, self.path, self._decoded, self._shown)
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.RLock()  # guards the following fields
         self._registrations: list[Registration] = []
         self._closed = False
         # By address, an incarnation that has ended. Thousands of topics may have had the same

@@ -1,0 +1,128 @@
+"""A signal handler that calls the store, at any point of another call on the same thread."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from concurrent.futures.thread import _threads_queues
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.batching import MetadataStore, futures
+
+from .waiting import PATIENCE
+
+_ERRORS = (bk.MetadataStoreError, TimeoutError, StopIteration)
+_numbers = count()
+
+
+def handled(at: int, call: Callable[[], object], handler: Callable[[], object]) -> bool:
+    """Make a call, in the middle of which a handler runs; say whether it got that far.
+
+    The points are those at which the interpreter looks for signals, in all Python code.
+    """
+    left = at
+
+    def look(_frame: FrameType, event: str, _arg: Any) -> None:
+        nonlocal left
+        if event in {"call", "c_return"}:
+            left -= 1
+            if not left:
+                sys.setprofile(None)
+                handler()
+
+    gc.disable()  # Finalizers would run other code at points that differ.
+    sys.setprofile(look)
+    try:
+        call()
+    except (*_ERRORS, SystemExit):
+        pass
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return left <= 0
+
+
+def _put(store: MetadataStore) -> None:
+    store.put("/a", b"").result()
+
+
+def _wait(store: MetadataStore) -> None:
+    ops = [store.put("/a", b""), store.get("/b")]
+    wait(ops)
+    list(as_completed([store.get("/a"), *ops]))
+
+
+def _cancel(store: MetadataStore) -> None:
+    store.put("/a", b"").cancel()
+    store.metrics()
+    store.flush()
+
+
+def _apply(store: MetadataStore) -> None:
+    store.apply([bk.Put("/a", b""), bk.Get("/a")])
+
+
+def _scan(store: MetadataStore) -> None:
+    with store.watch("/a") as watch:
+        store.delete_recursive("/a")
+        watch.next_event(0)
+    list(store.scan("/"))
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """A thread whose calls may hang."""
+    executor = ThreadPoolExecutor(1)
+    yield executor
+    executor.shutdown(wait=False, cancel_futures=True)
+    # A call that hangs must not keep the interpreter from ending.
+    for thread in executor._threads:
+        _threads_queues.pop(thread, None)
+
+
+def _close_and_exit(store: MetadataStore) -> None:
+    store.close()
+    raise SystemExit
+
+
+def _use(store: MetadataStore) -> None:
+    for call in (_put, _apply, _scan, MetadataStore.flush):
+        with suppress(*_ERRORS):
+            call(store)
+
+
+# A handler that exits may interrupt a finalizer, and Python ignores exceptions there.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.slow
+def test_a_handler_closes_the_store_or_calls_it_at_any_point(
+    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The close works; other calls work or raise at once; nothing hangs, and all futures end."""
+    monkeypatch.setattr(futures, "_PATIENCE", 0.01)
+    for call in (_put, _wait, _cancel, _apply, _scan):
+        for handler in (MetadataStore.close, _close_and_exit, _use):
+            if handler is _close_and_exit and call in {_wait, _scan}:
+                continue  # An exception there leaves locks of the standard library locked.
+            for at in range(1, 10_000):
+                store = bk.open_store(f"memory://reentry-{next(_numbers)}")
+                before = [store.put("/a", b"0"), store.put("/b", b"")]
+                reached = pool.submit(
+                    handled, at, partial(call, store), partial(handler, store)
+                ).result(PATIENCE)
+                if not reached or handler is _use:
+                    pool.submit(store.flush).result(PATIENCE)
+                    assert store.put("/later", b"").result(PATIENCE).version == 0
+                pool.submit(store.close).result(PATIENCE)
+                assert all(future.done() for future in before)
+                if not reached:
+                    assert at > 20
+                    break
