@@ -142,13 +142,21 @@ def test_a_start_that_waits_says_so(
 
 
 def test_a_client_learns_of_other_hubs(start: Callable[..., TopicHub]) -> None:
-    """From redirects, or from a function such as that of the hosts."""
+    """From redirects, or from a function such as that of the hosts.
+
+    A hub that does not answer is not asked again for each of its topics, which may take a time-out.
+    """
     one, two = start("hub-1:1"), start("hub-2:1")
     until(lambda: len(one.hosts.hubs()) == 2)
     two.publish("p", "t", b"1", redirected=True)  # Who is redirected is not sent on.
+    topics = [f"of-one-{number}" for number in range(9)]
+    for topic in topics:
+        one.publish("p", topic, b"1", redirected=True)
     up = {one.address: one, two.address: two}
+    asked: list[str] = []
 
     def connect(address: str) -> TopicHub:
+        asked.append(address)
         try:
             return up[address]
         except KeyError:
@@ -156,8 +164,14 @@ def test_a_client_learns_of_other_hubs(start: Callable[..., TopicHub]) -> None:
 
     learning = TopicClient(connect, ["hub-1:1"], timeout=5.0)
     assert learning.publish("p", "t", b"2") == Published(2, two.info)
+    for topic in topics:
+        assert learning.publish("p", topic, b"2") == Published(2, one.info)
     del up["hub-1:1"]
     one.stop()
+    asked.clear()
+    for topic in topics:
+        assert learning.publish("p", topic, b"3") == Published(3, two.info)
+    assert asked.count("hub-1:1") < len(topics)
     assert learning.publish("p", "u", b"1") == Published(1, two.info)
     of_the_store = TopicClient(connect, two.hosts.hubs, timeout=5.0)
     assert of_the_store.publish("p", "u", b"2") == Published(2, two.info)
