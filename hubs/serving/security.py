@@ -101,7 +101,8 @@ class HubTLS:
                 certificate, key, ca = self._contents()
             except OSError:
                 return None  # The last ones stay in use.
-            return grpc.ssl_server_certificate_configuration([(key, certificate)], ca)
+            pair: Any = (key, certificate)  # Both are there.
+            return grpc.ssl_server_certificate_configuration([pair], ca)
 
         return grpc.dynamic_ssl_server_credentials(
             configuration(), configuration, require_client_authentication=self.ca is not None
