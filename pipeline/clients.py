@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Lock
+from threading import RLock
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -31,7 +31,7 @@ class _Client(NamedTuple):
     store: MetadataStore
 
 
-_lock = Lock()  # guards _idle; never held while a store opens or closes
+_lock = RLock()  # guards _idle; never held while a store opens or closes
 _idle: OrderedDict[str, _Client] = OrderedDict()  # by URL; the most recently used is last
 
 
@@ -122,7 +122,7 @@ def _keep(used: _Client) -> None:
 def _forget_in_child() -> None:
     """Forget the parent's clients in a forked child, which does not have their threads."""
     global _lock  # noqa: PLW0603 - Another thread of the parent may have held it.
-    _lock = Lock()
+    _lock = RLock()
     _idle.clear()
 
 
