@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from ...pipeline import register
 from ...pipeline.java import provide_java
-from ...pipeline.jobs.spark_session import java_speaks_into
+from ...pipeline.jobs.spark_session import started
 
 
 @contextmanager
@@ -39,14 +38,7 @@ def spark_session(directory: Path, master: str = "local[2]") -> Iterator[SparkSe
         builder = builder.config("spark.driver.host", "127.0.0.1").config(
             "spark.driver.bindAddress", "127.0.0.1"
         )
-    with tempfile.TemporaryFile() as said:
-        try:
-            with java_speaks_into(said.fileno()):
-                spark = builder.getOrCreate()
-        except Exception:
-            said.seek(0)
-            sys.stderr.write(said.read().decode())
-            raise
+    spark = started(builder)
     try:
         spark.sparkContext.setLogLevel("ERROR")
         register(spark)

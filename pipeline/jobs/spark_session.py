@@ -25,8 +25,8 @@ __all__ = [
     "DEFAULT_MASTER",
     "JobError",
     "explain",
-    "java_speaks_into",
     "spark_session",
+    "started",
     "submitted",
 ]
 
@@ -120,20 +120,28 @@ def _start(master: str | None, settings: Mapping[str, str], *, verbose: bool) ->
         builder = builder.master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
+    spark = started(builder, verbose=verbose or submitted())
+    if not verbose:
+        with suppress(Exception):  # Spark Connect has no context.
+            spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def started(builder: SparkSession.Builder, *, verbose: bool = False) -> SparkSession:
+    """Return the session, without what Java and Spark write meanwhile.
+
+    Raises:
+        JobError: Spark cannot be started. The error has what was written.
+    """
     with tempfile.TemporaryFile() as said:
         try:
-            quiet = None if verbose or submitted() else said.fileno()
-            with java_speaks_into(quiet), _interrupts_wait():
-                spark = builder.getOrCreate()
+            with _java_speaks_into(None if verbose else said.fileno()), _interrupts_wait():
+                return builder.getOrCreate()
         except Exception as error:
             said.seek(0)
             raise JobError(
                 f"Spark cannot be started: {_start_failure(error, said.read().decode())}"
             ) from error
-    if not verbose:
-        with suppress(Exception):  # Spark Connect has no context.
-            spark.sparkContext.setLogLevel("OFF")
-    return spark
 
 
 def submitted() -> bool:
@@ -158,7 +166,7 @@ def _connect(url: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 @contextmanager
-def java_speaks_into(descriptor: int | None) -> Generator[None, None, None]:
+def _java_speaks_into(descriptor: int | None) -> Generator[None, None, None]:
     """Redirect the standard error of processes started in this block to a file.
 
     Java and Spark print warnings before any setting could silence them, for example about Java's
