@@ -28,6 +28,7 @@
 - ``watches``: the watch that threads hold
 - ``sessions``: the session that callers hold, and its listeners
 - ``lifetime``: forks, and the end of the interpreter
+- ``reentry``: calls that a signal handler or a finalizer makes in the middle of other code
 """
 
 from ._sync.store import MetadataStore

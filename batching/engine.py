@@ -48,7 +48,6 @@ from .entry import CANCELLED, QUEUED, ROOM, SENT, Entry, Epoch, common
 from .execution import execute, name_close, overdue, shut_out, too_heavy
 from .facets import Facets
 from .feeds import Feeds
-from .futures import births_held
 from .hooks import Hook, Hooks
 from .lane import Lane
 from .metrics import Metrics
@@ -610,7 +609,7 @@ class Engine:
         )
 
     def _in_the_way(self) -> bool:
-        return owned(self._starting) or births_held() or self.feeds.held() or in_the_way()
+        return owned(self._starting) or self.feeds.held() or in_the_way()
 
     def not_closed_here(self) -> bool:
         """Say whether others close it: the parent process, or code that this has interrupted."""

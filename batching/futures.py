@@ -35,12 +35,12 @@ from ..ops.acceleration import accelerated
 from ..ops.errors import MetadataStoreError
 from ..ops.log import get_logger
 from .entry import CANCELLED, ENDED, SENT, Entry
-from .reentry import midway, nested, owned, refused
+from .reentry import add_lock, midway, nested, owned, refused
 
 if TYPE_CHECKING:
     from .engine import Engine
 
-__all__ = ["Callbacks", "FutureSink", "OperationFuture", "Relay", "births_held"]
+__all__ = ["Callbacks", "FutureSink", "OperationFuture", "Relay"]
 
 log = get_logger("batchkeeper.futures")
 
@@ -58,10 +58,8 @@ def _renew_births() -> None:
 os.register_at_fork(after_in_child=_renew_births)
 
 
-def births_held() -> bool:
-    """Say whether this thread is in the middle of code that holds the lock of all futures."""
-    return owned(_births)
-
+# The lock itself changes in a fork's child.
+add_lock(lambda: owned(_births))
 
 # Seconds that the end of a batch waits for conditions. The code that holds one has ended by then.
 _PATIENCE: Final = 2.0

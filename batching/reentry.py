@@ -16,11 +16,12 @@ from typing import Any, Final, TypeVar
 
 from ..ops.errors import UnsupportedError
 
-__all__ = ["in_back_end", "in_the_way", "midway", "nested", "owned", "refused"]
+__all__ = ["add_lock", "in_back_end", "in_the_way", "midway", "nested", "owned", "refused"]
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
 _midway: Final[set[CodeType]] = set()
+_held: Final[list[Callable[[], bool]]] = []
 _PACKAGE: Final = __name__.rpartition("batching.")[0]
 _STORES: Final = f"{_PACKAGE}stores."
 # These call wrappers and back ends of other packages, which may use other stores.
@@ -60,12 +61,20 @@ def midway(function: _F) -> _F:
     return function
 
 
+def add_lock(held: Callable[[], bool]) -> None:
+    """Make a lock of the whole process known, by what says whether this thread holds it."""
+    _held.append(held)
+
+
 def in_the_way() -> bool:
     """Say whether other threads may wait for what this thread was doing before this call.
 
-    It is in the middle of a back end, of a function that is ``midway``, or of a function of
-    ``concurrent.futures`` that holds locks.
+    It holds a lock of the whole process, or is in the middle of a back end, of a function that is
+    ``midway``, or of a function of ``concurrent.futures`` that holds locks.
     """
+    for held in _held:
+        if held():
+            return True
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         names = frame.f_globals

@@ -221,8 +221,11 @@ def test_a_damaged_histogram_is_named(tmp_path: Path) -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the extra, the error says how to install it."""
-    monkeypatch.setitem(sys.modules, "batchkeeper.bench.results.report.pictures", None)
+    monkeypatch.delitem(sys.modules, "batchkeeper.bench.results.report.pictures", raising=False)
     monkeypatch.delattr("batchkeeper.bench.results.report.pictures", raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UnsupportedError, match=r"pip install 'batchkeeper\[bench,plots\]'"):
         check_extra()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from threading import Thread
@@ -414,7 +415,8 @@ def test_what_is_newer_than_the_page_is_spared(
     def late(self: EtcdConnection, method: Any, *args: Any, **more: Any) -> Any:
         if method == "txn":  # The keys are listed.
             monkeypatch.undo()
-            put(store, {"/t/4-new": b"new", "/t/7": b"changed"})
+            with ThreadPoolExecutor(1) as pool:  # As another client, which is no part of this call.
+                pool.submit(put, store, {"/t/4-new": b"new", "/t/7": b"changed"}).result()
         return call(self, method, *args, **more)
 
     monkeypatch.setattr(EtcdConnection, "call", late)
