@@ -16,6 +16,7 @@ futures at a time, in the order of their ids, and would deadlock if futures shar
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import deque
@@ -61,6 +62,8 @@ os.register_at_fork(after_in_child=_renew_births)
 # The lock itself changes in a fork's child.
 add_lock(lambda: owned(_births))
 
+# Seconds after which a wait looks whether it could ever end.
+_SOON: Final = 0.005
 # Seconds that the end of a batch waits for conditions. The code that holds one has ended by then.
 _PATIENCE: Final = 2.0
 # Up to this many threads are woken together, because they gain nothing from taking turns.
@@ -310,18 +313,20 @@ def _wait(entry: Entry, timeout: float | None) -> None:
     gate.acquire()
     sink = entry.sink
     assert isinstance(sink, FutureSink)
-    if sink.interrupted():
-        raise TimeoutError(
-            "the operation continues, but cannot end while this signal handler or finalizer waits: "
-            "it has interrupted a call of the store on the same thread"
-        )
+    if owned(_births) or owned(sink.engine._lock):
+        raise _interrupted()
     with _births:
         if entry.future_state is not None:
             return
         waiting = entry.caller = entry.caller or _Waiting()
         waiting.gates.append(gate)
+    seconds = math.inf if timeout is None else max(0.0, timeout)
     try:
-        gate.acquire(True, -1 if timeout is None else max(0.0, timeout))
+        if not gate.acquire(True, min(seconds, _SOON)) and seconds > _SOON:
+            # Only now, because the look at the stack takes a quarter of the time of a lone put.
+            if sink.interrupted():
+                raise _interrupted()
+            gate.acquire(True, -1 if timeout is None else timeout - _SOON)
     finally:
         # After a timeout or an interrupt, this thread no longer waits at its gate.
         if entry.future_state is None:
@@ -331,6 +336,13 @@ def _wait(entry: Entry, timeout: float | None) -> None:
             waiting.relay.pass_on()
     if entry.future_state is None:
         raise TimeoutError
+
+
+def _interrupted() -> TimeoutError:
+    return TimeoutError(
+        "the operation continues, but cannot end while this signal handler or finalizer waits: "
+        "it has interrupted a call of the store on the same thread"
+    )
 
 
 @accelerated

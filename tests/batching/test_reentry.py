@@ -108,6 +108,7 @@ def test_a_handler_closes_the_store_or_calls_it_at_any_point(
 ) -> None:
     """The close works; other calls work or raise at once; nothing hangs, and all futures end."""
     monkeypatch.setattr(futures, "_PATIENCE", 0.01)
+    monkeypatch.setattr(futures, "_SOON", 0.0)
     for call in (_put, _wait, _cancel, _apply, _scan):
         for handler in (MetadataStore.close, _close_and_exit, _use):
             if handler is _close_and_exit and call in {_wait, _scan}:
