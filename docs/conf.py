@@ -48,7 +48,7 @@ nitpick_ignore_regex = [
     # Types that callers do not name.
     (
         r"py:class",
-        r".*\.(AsyncSignal|Deadline|Holder|NotCached|Snapshot|Row|(Async)?FencedOutcomes)",
+        r".*\.(Abandonment|AsyncSignal|Deadline|Holder|NotCached|Snapshot|Row|(Async)?FencedOutcomes)",
     ),
     (r"py:class", r"batchkeeper\.batching\.hooks\.\w+Hook"),  # Hook is any of them.
     (r"py:class", r"batchkeeper\.stores\.backend\.(Session|Watches)"),

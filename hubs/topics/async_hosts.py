@@ -187,8 +187,8 @@ class AsyncHosts:
         """Register a hub of this process: it is alive until it leaves, or its session ends.
 
         A missing membership is written as eligible. If a hub with that address is alive, for
-        example this hub's previous process, the call waits for its end. It logs a warning if that
-            takes longer than 2 s.
+        example this hub's previous process, the call waits for its end. After 2 s, it logs a
+        warning.
 
         Args:
             address: its network address, such as ``"hub-1:4080"``.
