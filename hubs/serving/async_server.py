@@ -130,7 +130,7 @@ class AsyncHubServer:
         with self._lock:
             if self._server is not None or self._stopped:
                 raise InvalidSettingError("a server listens once")
-            server = self._server = self._made()
+        server = self._made()
         where = address_text(host, port)
         try:
             if self._credentials is None:
@@ -139,6 +139,8 @@ class AsyncHubServer:
                 port = server.add_secure_port(where, self._credentials)
         except RuntimeError as error:
             raise OSError(f"{where} cannot be listened on: {error}") from error
+        with self._lock:
+            self._server = server
         await server.start()
         # async:
         self._guard = _stopped_with_loop(server)

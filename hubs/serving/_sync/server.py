@@ -124,7 +124,7 @@ class HubServer:
         with self._lock:
             if self._server is not None or self._stopped:
                 raise InvalidSettingError("a server listens once")
-            server = self._server = self._made()
+        server = self._made()
         where = address_text(host, port)
         try:
             if self._credentials is None:
@@ -133,6 +133,8 @@ class HubServer:
                 port = server.add_secure_port(where, self._credentials)
         except RuntimeError as error:
             raise OSError(f"{where} cannot be listened on: {error}") from error
+        with self._lock:
+            self._server = server
         server.start()
         return address_text(host, port)
 

@@ -432,6 +432,10 @@ def test_a_server_that_stops_without_a_hub(face: Face, pool: ThreadPoolExecutor)
     address = made.listen()
     with pytest.raises(bk.InvalidSettingError, match="listens once"):
         made.listen()
+    other = face.server()
+    with pytest.raises(OSError, match="cannot be listened on"):
+        other.listen("127.0.0.1", int(address.rpartition(":")[2]))
+    assert other.listen() != address
     waiting = pool.submit(face.remote(address).publish, "p", "t", b"")
     made.stop()
     assert isinstance(waiting.exception(PATIENCE), ConnectionError)
