@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,24 +50,6 @@ async def subscribed(remote: AsyncRemoteHub, topic: str = "t") -> AsyncRemoteSub
     found = await remote.subscribe("s", topic)
     assert isinstance(found, AsyncRemoteSubscription)
     return found
-
-
-def test_a_server_that_stops_while_it_accepts() -> None:
-    """A connection ends with the server, wherever the loop is with it."""
-
-    async def work(turns: int) -> None:
-        server = AsyncHubServer()
-        host, _, port = (await server.listen()).rpartition(":")
-        with socket.create_connection((host, int(port)), PATIENCE) as client:
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            await server.stop()
-            with suppress(ConnectionResetError):
-                while await asyncio.to_thread(client.recv, 4096):
-                    pass
-
-    for turns in range(5):
-        asyncio.run(work(turns))
 
 
 def test_a_cancelled_take_loses_nothing(tmp_path: Path) -> None:
