@@ -31,10 +31,11 @@ from .conftest import Run
 # A command on a store in memory, beside code that has the same store open: it runs the lines that
 # arrive on standard input, and the command in the main thread.
 BESIDE = """
-import sys, threading
+import signal, sys, threading
 import batchkeeper as bk
 from batchkeeper.cli import main
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # The tests may run under nohup, which stays in force.
 store = bk.open_store("memory://shared")
 
 def follow():
