@@ -42,6 +42,7 @@ from .security import (
     check_loopback,
     check_who,
     identity_of,
+    named_by,
 )
 from .wire import (
     SERVER_OPTIONS,
@@ -143,8 +144,8 @@ class AsyncHubServer:
             self._server = server
         await server.start()
         # async:
-        self._guard = _stopped_with_loop(server)
-        await anext(self._guard)
+        self._until_loop_ends = _stopped_with_loop(server)
+        await anext(self._until_loop_ends)
         # end
         return address_text(host, port)
 
@@ -177,7 +178,7 @@ class AsyncHubServer:
         if server is not None:
             # async:
             await server.stop(_GRACE)
-            await self._guard.aclose()
+            await self._until_loop_ends.aclose()
             # sync:
             # | server.stop(_GRACE).wait()
             # end
@@ -243,7 +244,7 @@ class AsyncHubServer:
                 return
             key = secrets.token_bytes(16)
             try:
-                self._connect(key, made, context)
+                self._connect(key, made, request, context)
                 yield reply(subscription=key)
                 while True:
                     found = await made.take(_MOST_MESSAGES)
@@ -315,13 +316,15 @@ class AsyncHubServer:
             raise ConnectionAbortedError("the server has no hub, or stops")
         return hub
 
-    def _connect(self, key: bytes, made: AsyncSubscription, context: Any) -> None:
+    def _connect(self, key: bytes, made: AsyncSubscription, request: Any, context: Any) -> None:
         peer = context.peer()
+        # As `_admitted` has checked.
+        identity = name_text(request.who) if self._proves else None
         with self._lock:
             stopped = self._stopped
             full = self._peers[peer] >= _MOST_SUBSCRIPTIONS
             if not (stopped or full):
-                self._connected[key] = _Connected(made, peer, identity_of(context, self._tokens))
+                self._connected[key] = _Connected(made, peer, identity)
                 self._peers[peer] += 1
         if stopped:
             raise TopicLostError("the server stops")
@@ -394,21 +397,10 @@ class _Guard(_Interceptor):  # type: ignore[misc]  # The stubs differ in their p
     ) -> Any:
         """Return what handles a call."""
         try:
-            identity_of(_Presented(call.invocation_metadata), self._tokens)
+            named_by(call.invocation_metadata, self._tokens)
         except AuthenticationError:
             return self._refusal
         return await continuation(call)
-
-
-class _Presented:
-    """A call before it has begun, as far as ``identity_of`` looks at it."""
-
-    def __init__(self, metadata: Any) -> None:
-        self._metadata = metadata
-
-    def invocation_metadata(self) -> Any:
-        """Return the metadata of the call."""
-        return self._metadata
 
 
 async def _refuse(context: Any, error: Exception) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ops.errors import StoreClosedError
+from ...ops.errors import StoreClosedError, shape
 from ..errors import IllegalOperationError
 
 __all__ = ["bad_address", "check_message", "of_parent", "reader_closed"]
@@ -15,7 +15,7 @@ def check_message(message: object) -> None:
         IllegalOperationError: it is something else.
     """
     if not isinstance(message, bytes):
-        raise IllegalOperationError(f"a message must be bytes, not {message!r:.80}")
+        raise IllegalOperationError(f"a message must be bytes, not {shape(message)}")
 
 
 def reader_closed() -> StoreClosedError:

@@ -26,6 +26,7 @@ __all__ = [
     "check_loopback",
     "check_who",
     "identity_of",
+    "named_by",
     "place",
 ]
 
@@ -140,7 +141,7 @@ def identity_of(context: Any, tokens: Tokens | None) -> str | None:
         AuthenticationError: the token is missing or unknown, or the certificate has no name.
     """
     if tokens is not None:
-        return _named(dict(context.invocation_metadata()).get(_HEADER), tokens)
+        return named_by(context.invocation_metadata(), tokens)
     proof = context.auth_context()
     if "x509_pem_cert" not in proof:
         return None
@@ -149,7 +150,13 @@ def identity_of(context: Any, tokens: Tokens | None) -> str | None:
     raise AuthenticationError("the certificate of the client has no common name")
 
 
-def _named(header: str | bytes | None, tokens: Tokens) -> str:
+def named_by(metadata: Any, tokens: Tokens) -> str:
+    """Return who a client is by the token in the metadata of its call.
+
+    Raises:
+        AuthenticationError: the token is missing or unknown.
+    """
+    header = dict(metadata).get(_HEADER)
     token = header.removeprefix(_SCHEME) if isinstance(header, str) else ""
     found = tokens(token) if callable(tokens) else tokens.get(token)
     if not token or found is None:

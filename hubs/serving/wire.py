@@ -21,6 +21,7 @@ from ..errors import AccessDeniedError, IllegalOperationError
 from ..managers.data import HubInfo, SubscriptionPreferences
 from ..names import name_text
 from ..tables import DamagedRecordError
+from .errors import check_message
 from .messages import Attempt, Message, Redirect
 from .schema import messages
 
@@ -112,8 +113,7 @@ def check_size(message: bytes) -> None:
         ValueTooLargeError: it is too large.
         IllegalOperationError: it is not bytes.
     """
-    if not isinstance(message, bytes):
-        raise IllegalOperationError(f"a message must be bytes, not {type(message).__name__}")
+    check_message(message)
     if len(message) > LARGEST:
         raise ValueTooLargeError(f"a message has {len(message)} bytes, of at most {LARGEST}")
 

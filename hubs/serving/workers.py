@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import ParamSpec, TypeVar
+
+from ...batching.lifetime import on_thread
 
 __all__ = ["Workers"]
 
@@ -21,13 +23,4 @@ class Workers(Executor):
 
     def submit(self, call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """Start a call."""
-        future: Future[_T] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(call(*args, **kwargs))
-            except BaseException as error:
-                future.set_exception(error)
-
-        threading.Thread(target=run, name="batchkeeper-request", daemon=True).start()
-        return future
+        return on_thread(partial(call, *args, **kwargs))

@@ -37,6 +37,7 @@ from ..security import (
     check_loopback,
     check_who,
     identity_of,
+    named_by,
 )
 from ..wire import (
     SERVER_OPTIONS,
@@ -219,7 +220,7 @@ class HubServer:
                 return
             key = secrets.token_bytes(16)
             try:
-                self._connect(key, made, context)
+                self._connect(key, made, request, context)
                 yield reply(subscription=key)
                 while True:
                     found = made.take(_MOST_MESSAGES)
@@ -287,13 +288,15 @@ class HubServer:
             raise ConnectionAbortedError("the server has no hub, or stops")
         return hub
 
-    def _connect(self, key: bytes, made: Subscription, context: Any) -> None:
+    def _connect(self, key: bytes, made: Subscription, request: Any, context: Any) -> None:
         peer = context.peer()
+        # As `_admitted` has checked.
+        identity = name_text(request.who) if self._proves else None
         with self._lock:
             stopped = self._stopped
             full = self._peers[peer] >= _MOST_SUBSCRIPTIONS
             if not (stopped or full):
-                self._connected[key] = _Connected(made, peer, identity_of(context, self._tokens))
+                self._connected[key] = _Connected(made, peer, identity)
                 self._peers[peer] += 1
         if stopped:
             raise TopicLostError("the server stops")
@@ -345,21 +348,10 @@ class _Guard(_Interceptor):  # type: ignore[misc]  # The stubs differ in their p
     def intercept_service(self, continuation: Callable[[Any], Any], call: Any) -> Any:
         """Return what handles a call."""
         try:
-            identity_of(_Presented(call.invocation_metadata), self._tokens)
+            named_by(call.invocation_metadata, self._tokens)
         except AuthenticationError:
             return self._refusal
         return continuation(call)
-
-
-class _Presented:
-    """A call before it has begun, as far as ``identity_of`` looks at it."""
-
-    def __init__(self, metadata: Any) -> None:
-        self._metadata = metadata
-
-    def invocation_metadata(self) -> Any:
-        """Return the metadata of the call."""
-        return self._metadata
 
 
 def _refuse(context: Any, error: Exception) -> Any:
