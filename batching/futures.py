@@ -28,6 +28,7 @@ from concurrent.futures._base import (
     PENDING,
     RUNNING,
 )
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Condition, Lock, RLock, Thread, current_thread
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -64,8 +65,11 @@ add_lock(lambda: owned(_births))
 
 # Seconds after which a wait looks whether it could ever end.
 _SOON: Final = 0.005
-# Seconds that the end of a batch waits for conditions. The code that holds one has ended by then.
-_PATIENCE: Final = 2.0
+# Seconds that the end of a batch waits for conditions. Then another thread goes on to wait.
+_PATIENCE: Final = 0.5
+# Seconds until the code that holds a condition has ended. An exception in the middle of `wait`,
+# such as Ctrl-C, may leave it locked for ever.
+_ENDED: Final = 60.0
 # Up to this many threads are woken together, because they gain nothing from taking turns.
 _FEW: Final = 2
 # Seconds in which each thread must have woken the next.
@@ -123,7 +127,7 @@ class _Waiting:
     they have received it.
     """
 
-    __slots__ = ("callbacks", "condition", "future", "gates", "relay", "waiters")
+    __slots__ = ("callbacks", "condition", "future", "gates", "late", "relay", "waiters")
 
     def __init__(self) -> None:
         # Guarded by _births:
@@ -131,32 +135,25 @@ class _Waiting:
         self.relay: Relay | None = None  # wakes those threads; set at the end
         self.condition: Condition | None = None
         # Guarded by the condition:
+        self.late = False  # the future has ended, and the waiters have not been notified
         self.future: OperationFuture | None = None
         self.waiters: list[Any] = []
         self.callbacks: list[Any] = []
 
     def end(self, state: str, until: float) -> bool:
         """End the future; say whether it has done-callbacks to run."""
-        condition = self.condition
+        condition, future = self.condition, self.future
         assert condition is not None
-        # An exception in the middle of `wait`, such as Ctrl-C, may leave the condition locked.
         left = max(0.0, until - time.monotonic())
         locked = condition.acquire(blocking=False) or condition.acquire(timeout=left)
         try:
-            future = self.future
-            if future is None or future._entry.future_state is not None:
-                return False
-            entry = future._entry
-            entry.future_state = state
-            for waiter in self.waiters:
-                if state is CANCELLED_AND_NOTIFIED:
-                    waiter.add_cancelled(future)
-                elif isinstance(entry.answer, MetadataStoreError):
-                    waiter.add_exception(future)
-                else:
-                    waiter.add_result(future)
-            if not self.callbacks:
-                self.future = None
+            with _births:  # Another thread may end the same one, without the condition.
+                if future is None or future._entry.future_state is not None:
+                    return False
+                self.late = not locked
+                future._entry.future_state = state
+            if locked:
+                self._notify(future)
         finally:
             if locked:
                 condition.release()
@@ -164,7 +161,45 @@ class _Waiting:
             gates = list(self.gates)
         for gate in gates:
             gate.release()
-        return bool(self.callbacks)
+        if not locked:
+            self._notify_later(future)
+        return locked and bool(self.callbacks)
+
+    def _notify(self, future: OperationFuture) -> None:
+        self.late = False
+        for waiter in self.waiters:
+            if future._entry.future_state is CANCELLED_AND_NOTIFIED:
+                waiter.add_cancelled(future)
+            elif isinstance(future._entry.answer, MetadataStoreError):
+                waiter.add_exception(future)
+            else:
+                waiter.add_result(future)
+        if not self.callbacks:
+            self.future = None
+
+    def _notify_later(self, future: OperationFuture) -> None:
+        """Notify the waiters when the code that holds the condition has ended.
+
+        It is a function of the standard library, whose thread is slow or runs a signal handler. It
+        may have seen that the future has not ended, and be about to wait for it.
+        """
+        with suppress(RuntimeError):  # The system has no thread left.
+            name = "batchkeeper-late"
+            Thread(target=self._notify_late, args=[future], name=name, daemon=True).start()
+            return
+        self._notify_late(future, 0)
+
+    def _notify_late(self, future: OperationFuture, seconds: float = _ENDED) -> None:
+        condition = self.condition
+        assert condition is not None
+        locked = condition.acquire(timeout=seconds)
+        try:
+            self._notify(future)
+        finally:
+            if locked:
+                condition.release()
+        if self.callbacks:
+            self.run_callbacks()
 
     def run_callbacks(self) -> None:
         """Run the done-callbacks; an exception in one is logged, and the others run."""
@@ -218,7 +253,9 @@ class OperationFuture(Future[Any]):
     @property
     def _state(self) -> str:  # type: ignore[override]
         entry = self._entry
-        return entry.future_state or (RUNNING if entry.state in {SENT, ENDED} else PENDING)
+        waiting = entry.caller
+        state = None if waiting is not None and waiting.late else entry.future_state
+        return state or (RUNNING if entry.state in {SENT, ENDED} else PENDING)
 
     @property
     def _result(self) -> Any:  # type: ignore[override]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed, wait
-from concurrent.futures.thread import _threads_queues
+from collections.abc import Callable
+from concurrent.futures import Future, as_completed, wait
 from contextlib import suppress
 from functools import partial
 from itertools import count
+from queue import SimpleQueue
+from threading import Thread
 from types import FrameType
 from typing import Any
 
@@ -22,6 +23,7 @@ from .waiting import PATIENCE
 
 _ERRORS = (bk.MetadataStoreError, TimeoutError, StopIteration)
 _numbers = count()
+_SLOW = bk.BatchingConfig(linger="fixed", max_delay=60)
 
 
 def handled(at: int, call: Callable[[], object], handler: Callable[[], object]) -> bool:
@@ -78,15 +80,46 @@ def _scan(store: MetadataStore) -> None:
     list(store.scan("/"))
 
 
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    """A thread whose calls may hang."""
-    executor = ThreadPoolExecutor(1)
-    yield executor
-    executor.shutdown(wait=False, cancel_futures=True)
-    # A call that hangs must not keep the interpreter from ending.
-    for thread in executor._threads:
-        _threads_queues.pop(thread, None)
+def elsewhere(call: Callable[..., object], *args: object) -> Any:
+    """Make a call on a thread of its own, which does not keep a process alive if it hangs."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call(*args))
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return future.result(PATIENCE)
+
+
+def _see_its_end(see: Callable[[Any, Any], object]) -> None:
+    """Wait for an operation that ends right after the wait has found it under way."""
+    with bk.open_store(f"memory://reentry-{next(_numbers)}", batching=_SLOW) as store:
+        op = store.put("/a", b"")
+
+        def look(frame: FrameType, event: str, _arg: Any) -> None:
+            if event == "return" and frame.f_code.co_name == "_state":
+                sys.setprofile(None)
+                elsewhere(store.flush)
+                assert op.done()
+
+        def watched() -> None:
+            sys.setprofile(look)
+            see(op, SimpleQueue())
+
+        elsewhere(watched)
+
+
+def test_a_future_that_ends_while_its_condition_is_held_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that holds it may be slow, or run a signal handler."""
+    monkeypatch.setattr(futures, "_PATIENCE", 0.01)
+    _see_its_end(lambda op, _told: wait([op]))
+    _see_its_end(lambda op, _told: list(as_completed([op])))
+    _see_its_end(lambda op, told: (op.add_done_callback(told.put), told.get()))
 
 
 def _close_and_exit(store: MetadataStore) -> None:
@@ -104,7 +137,7 @@ def _use(store: MetadataStore) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
 def test_a_handler_closes_the_store_or_calls_it_at_any_point(
-    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The close works; other calls work or raise at once; nothing hangs, and all futures end."""
     monkeypatch.setattr(futures, "_PATIENCE", 0.01)
@@ -116,13 +149,11 @@ def test_a_handler_closes_the_store_or_calls_it_at_any_point(
             for at in range(1, 10_000):
                 store = bk.open_store(f"memory://reentry-{next(_numbers)}")
                 before = [store.put("/a", b"0"), store.put("/b", b"")]
-                reached = pool.submit(
-                    handled, at, partial(call, store), partial(handler, store)
-                ).result(PATIENCE)
+                reached = elsewhere(handled, at, partial(call, store), partial(handler, store))
                 if not reached or handler is _use:
-                    pool.submit(store.flush).result(PATIENCE)
+                    elsewhere(store.flush)
                     assert store.put("/later", b"").result(PATIENCE).version == 0
-                pool.submit(store.close).result(PATIENCE)
+                elsewhere(store.close)
                 assert all(future.done() for future in before)
                 if not reached:
                     assert at > 20

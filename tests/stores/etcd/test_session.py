@@ -6,6 +6,7 @@ import itertools
 import math
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -363,7 +364,7 @@ def test_an_etcd_with_other_data_has_no_session(server: EtcdServer) -> None:
         backend.session.listen(told)
         backend.session.take(1, soon())
         server.kill()
-        (server.directory / "data").rename(server.directory / "lost")
+        shutil.rmtree(server.directory / "data")
         server.start()
         told.wait(*SHORT_OUTAGE, *LOSS)
         assert backend.session.take(2, soon()).number == 2
