@@ -348,7 +348,7 @@ class EtcdWatches:
                 self._stream = None
                 self._displace()
             stream.close()
-        if stream.interrupted:
+        if stream.interrupted or self._closed:
             return True
         # Divided answers cost etcd far more, so only the next stream requests them.
         self._fragment = too_large(cause) and not self._fragment
