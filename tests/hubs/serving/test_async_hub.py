@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ from batchkeeper.hubs import (
     AsyncTopicClient,
     AsyncTopicHub,
     Claim,
+    Hub,
     HubSettings,
     Message,
     Published,
@@ -54,8 +55,10 @@ def run(
         ):
             async with asyncio.timeout(PATIENCE):
                 for each in (one, two):
-                    while len(await each.hosts.hubs()) < 2:  # noqa: ASYNC110 - nothing else tells
+                    seen: Iterable[Hub] = ()
+                    while sum(hub.eligible for hub in seen) < 2:
                         await asyncio.sleep(0.005)
+                        seen = (await each.hosts.hubs()).values()
             await work(one, two, store)
 
     asyncio.run(main())

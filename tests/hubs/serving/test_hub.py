@@ -41,8 +41,12 @@ from .conftest import OWNERSHIPS, Hubs, R
 
 
 def joined(*hubs: TopicHub) -> None:
-    """Wait until each hub sees all others."""
-    until(lambda: all(len(each.hosts.hubs()) == len(hubs) for each in hubs))
+    """Wait until each hub sees that all others may get topics."""
+    until(
+        lambda: all(
+            sum(other.eligible for other in hub.hosts.hubs().values()) == len(hubs) for hub in hubs
+        )
+    )
 
 
 def chosen(monkeypatch: pytest.MonkeyPatch, hub: TopicHub) -> None:
