@@ -64,7 +64,7 @@ os.register_at_fork(after_in_child=_renew_births)
 add_lock(lambda: owned(_births))
 
 # Seconds after which a wait looks whether it could ever end.
-_SOON: Final = 0.005
+_SOON: Final = 0.1
 # Seconds that the end of a batch waits for conditions. Then another thread goes on to wait.
 _PATIENCE: Final = 0.5
 # Seconds until the code that holds a condition has ended. An exception in the middle of `wait`,

@@ -105,7 +105,7 @@ class _Epochs:
 
     def __init__(self, store: AsyncMetadataStore, region: str, mode: OwnershipMode) -> None:
         async_check_store(store, "the ownership of topics")
-        self._store = store
+        self.store = store
         self._region = check_path(region)
         self._topics = f"{region}/topics"
         self._lags = "linearizable_reads" not in store.capabilities
@@ -122,14 +122,14 @@ class _Epochs:
             LayoutError: the region has another mode.
         """
         if not self._agreed:
-            found = await async_mode_of(self._store, self._region, self._mode, write=claims)
+            found = await async_mode_of(self.store, self._region, self._mode, write=claims)
             self._agreed = found is not None
 
     def path(self, topic: str | bytes) -> str:
         return f"{self._topics}/{escaped(topic)}/epoch"
 
     async def read(self, topic: str | bytes) -> GetResult | None:
-        return await self._store.get(self.path(topic))
+        return await self.store.get(self.path(topic))
 
     def check(self, topic: str | bytes, found: GetResult | None) -> Check:
         """Return the condition that the epoch that was read is still the current one."""
@@ -158,7 +158,7 @@ class _Epochs:
 
     def conflicts(self, topic: str | bytes) -> AsyncConflicts:
         """Return the pauses of a claim."""
-        return AsyncConflicts(self._store.operation_timeout, self.path(topic))
+        return AsyncConflicts(self.store.operation_timeout, self.path(topic))
 
     async def pause(
         self, conflicts: AsyncConflicts, error: MetadataStoreError | None = None
@@ -166,7 +166,7 @@ class _Epochs:
         """Wait before the next attempt, which then sees the writes of others."""
         await conflicts.pause(error)
         if self._lags:
-            await self._store.sync()
+            await self.store.sync()
 
 
 class AsyncEphemeralOwnership:
@@ -206,8 +206,14 @@ class AsyncEphemeralOwnership:
             IllegalOperationError: the topic is invalid.
             MetadataStoreError: a read has failed.
         """
+        # async:
         owner = await self.owner(topic)
         return Vacancy(await self._epochs.read(topic)) if owner is None else owner
+        # sync:
+        # | epoch = self._epochs.store.get(self._epochs.path(topic))
+        # | owner = self.owner(topic)  # A thread waits once, for both reads.
+        # | return Vacancy(epoch.result()) if owner is None else owner
+        # end
 
     async def claim(
         self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
@@ -319,10 +325,18 @@ class AsyncComparedOwnership:
         """
         await self._epochs.check_mode(claims=False)
         # In any order: the transaction of a claim has conditions on both.
+        # sync:
+        # | reading = self._epochs.store.get(self._epochs.path(topic))
+        # end
         owner, version = await self._read(topic)
         if owner is not None and await self._is_alive(owner, None):
             return owner
-        return Vacancy(await self._epochs.read(topic), version)
+        # async:
+        epoch = await self._epochs.read(topic)
+        # sync:
+        # | epoch = reading.result()  # A thread waits once, for both reads.
+        # end
+        return Vacancy(epoch, version)
 
     async def claim(
         self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None

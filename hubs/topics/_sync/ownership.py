@@ -103,7 +103,7 @@ class _Epochs:
 
     def __init__(self, store: MetadataStore, region: str, mode: OwnershipMode) -> None:
         check_store(store, "the ownership of topics")
-        self._store = store
+        self.store = store
         self._region = check_path(region)
         self._topics = f"{region}/topics"
         self._lags = "linearizable_reads" not in store.capabilities
@@ -118,14 +118,14 @@ class _Epochs:
             LayoutError: the region has another mode.
         """
         if not self._agreed:
-            found = mode_of(self._store, self._region, self._mode, write=claims)
+            found = mode_of(self.store, self._region, self._mode, write=claims)
             self._agreed = found is not None
 
     def path(self, topic: str | bytes) -> str:
         return f"{self._topics}/{escaped(topic)}/epoch"
 
     def read(self, topic: str | bytes) -> GetResult | None:
-        return self._store.get(self.path(topic)).result()
+        return self.store.get(self.path(topic)).result()
 
     def check(self, topic: str | bytes, found: GetResult | None) -> Check:
         """Return the condition that the epoch that was read is still the current one."""
@@ -152,13 +152,13 @@ class _Epochs:
 
     def conflicts(self, topic: str | bytes) -> Conflicts:
         """Return the pauses of a claim."""
-        return Conflicts(self._store.operation_timeout, self.path(topic))
+        return Conflicts(self.store.operation_timeout, self.path(topic))
 
     def pause(self, conflicts: Conflicts, error: MetadataStoreError | None = None) -> None:
         """Wait before the next attempt, which then sees the writes of others."""
         conflicts.pause(error)
         if self._lags:
-            self._store.sync()
+            self.store.sync()
 
 
 class EphemeralOwnership:
@@ -198,8 +198,9 @@ class EphemeralOwnership:
             IllegalOperationError: the topic is invalid.
             MetadataStoreError: a read has failed.
         """
-        owner = self.owner(topic)
-        return Vacancy(self._epochs.read(topic)) if owner is None else owner
+        epoch = self._epochs.store.get(self._epochs.path(topic))
+        owner = self.owner(topic)  # A thread waits once, for both reads.
+        return Vacancy(epoch.result()) if owner is None else owner
 
     def claim(
         self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
@@ -311,10 +312,12 @@ class ComparedOwnership:
         """
         self._epochs.check_mode(claims=False)
         # In any order: the transaction of a claim has conditions on both.
+        reading = self._epochs.store.get(self._epochs.path(topic))
         owner, version = self._read(topic)
         if owner is not None and self._is_alive(owner, None):
             return owner
-        return Vacancy(self._epochs.read(topic), version)
+        epoch = reading.result()  # A thread waits once, for both reads.
+        return Vacancy(epoch, version)
 
     def claim(
         self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
