@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from .. import ABSENT, BatchingConfig, MetadataStore, open_store, store_kind
+from ..opening import Wrapper
 from ..ops.paths import check_parent, check_path
 from ..pipeline.arguments import add_output, add_timeouts
 from ..pipeline.local_load import InputError
@@ -37,7 +38,11 @@ class Add(Protocol):
 
 
 def open_named(
-    arguments: argparse.Namespace, batching: BatchingConfig | None = None, *, create: bool = True
+    arguments: argparse.Namespace,
+    batching: BatchingConfig | None = None,
+    *,
+    create: bool = True,
+    wrap: Sequence[Wrapper] = (),
 ) -> MetadataStore:
     """Open the store that the arguments or the environment name.
 
@@ -45,6 +50,7 @@ def open_named(
         arguments: the arguments of the command.
         batching: the settings of its batches.
         create: whether opening may create a missing store.
+        wrap: the wrappers of its back end.
 
     Raises:
         InputError: no store is named.
@@ -66,6 +72,7 @@ def open_named(
         username=named.username,
         password=named.password(),
         create=create,
+        wrap=wrap,
     )
     if store_kind(named.url).in_process:
         tell(f"{named.url} lives in this process: its data is lost when the command ends")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +26,7 @@ __all__ = [
     "Stat",
     "StatPage",
     "WatchEvent",
+    "key_named",
     "printable",
 ]
 
@@ -145,6 +147,13 @@ def printable(key: bytes) -> str:
         else "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
         for character in key.decode(errors="surrogateescape")
     )
+
+
+def key_named(name: bytes) -> bytes:
+    """Return the key that :func:`printable` shows as ``name``; ``ValueError`` if it shows none."""
+    if re.search(rb"\\(?!x[0-9a-fA-F]{2})", name):
+        raise ValueError(f"write a backslash as \\x5c, and other bytes as \\xHH: {printable(name)}")
+    return re.sub(rb"\\x(..)", lambda found: bytes.fromhex(found[1].decode()), name)
 
 
 class _Columns(Sequence[_T]):
