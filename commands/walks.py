@@ -13,15 +13,8 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, Final
 
-from .. import (
-    ForeignKeys,
-    InvalidPathError,
-    MetadataStore,
-    MetadataStoreError,
-    ScanPage,
-    StatPage,
-    UnsupportedError,
-)
+from .. import ForeignKeys, MetadataStore, ScanPage, StatPage
+from ..ops.errors import InvalidPathError, MetadataStoreError, UnsupportedError
 from ..ops.exit_codes import OK, exit_code
 from ..ops.json_lines import json_value
 from ..ops.results import key_named, printable
