@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
 from .. import ABSENT, BatchingConfig, MetadataStore, open_store, store_kind
-from ..opening import Wrapper
 from ..ops.paths import check_parent, check_path
 from ..pipeline.arguments import add_output, add_timeouts
 from ..pipeline.local_load import InputError
@@ -42,7 +41,7 @@ def open_named(
     batching: BatchingConfig | None = None,
     *,
     create: bool = True,
-    wrap: Sequence[Wrapper] = (),
+    **options: Any,
 ) -> MetadataStore:
     """Open the store that the arguments or the environment name.
 
@@ -50,7 +49,7 @@ def open_named(
         arguments: the arguments of the command.
         batching: the settings of its batches.
         create: whether opening may create a missing store.
-        wrap: the wrappers of its back end.
+        options: further arguments of :func:`batchkeeper.open_store`.
 
     Raises:
         InputError: no store is named.
@@ -72,7 +71,7 @@ def open_named(
         username=named.username,
         password=named.password(),
         create=create,
-        wrap=wrap,
+        **options,
     )
     if store_kind(named.url).in_process:
         tell(f"{named.url} lives in this process: its data is lost when the command ends")

@@ -227,10 +227,10 @@ def delete_foreign(arguments: argparse.Namespace) -> int:
         return backend
 
     codes = [OK]
-    with open_named(arguments, create=False, wrap=[seen]):
+    with open_named(arguments, create=False, wrap=seen):
         scans = backends[0].scans
         if not isinstance(scans, ForeignRemoval):
-            raise UnsupportedError("only etcd's foreign keys are deleted; use the store's own tool")
+            raise UnsupportedError("foreign keys of this store are deleted with its own tools only")
         for key in keys:
             try:
                 scans.delete_foreign(key, arguments.timeout, dry_run=arguments.dry_run)
@@ -249,10 +249,7 @@ def delete_foreign(arguments: argparse.Namespace) -> int:
 
 
 def _key(name: str) -> bytes:
-    try:
-        key = key_named(os.fsencode(name))
-    except ValueError as error:
-        raise InputError(str(error)) from None
+    key = key_named(os.fsencode(name))
     if path_of(key) is not None:
         raise InvalidPathError(
             f"{name!r} is a valid path: delete it without --foreign-keys. Put the name of a "

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import repeat
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
-from .errors import MetadataStoreError
+from .errors import InvalidPathError, MetadataStoreError
 from .operations import Operation
 from .paths import reachable
 
@@ -150,9 +150,13 @@ def printable(key: bytes) -> str:
 
 
 def key_named(name: bytes) -> bytes:
-    """Return the key that :func:`printable` shows as ``name``; ``ValueError`` if it shows none."""
+    """Return the key that :func:`printable` shows as ``name``.
+
+    Raises:
+        InvalidPathError: it shows no key like that, because of a backslash.
+    """
     if re.search(rb"\\(?!x[0-9a-fA-F]{2})", name):
-        raise ValueError(f"write a backslash as \\x5c, and other bytes as \\xHH: {printable(name)}")
+        raise InvalidPathError(f"write a backslash as \\x5c, a byte as \\xHH: {printable(name)}")
     return re.sub(rb"\\x(..)", lambda found: bytes.fromhex(found[1].decode()), name)
 
 
