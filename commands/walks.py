@@ -1,7 +1,7 @@
 """The commands that walk over all values under a path: ``scan``, ``count`` and ``delete -r``.
 
 Keys that are not valid paths are left out. The commands count and name them, and end with exit code
-1 unless the user permits such keys.
+1 unless the user permits such keys. ``delete --foreign-keys`` removes them by name.
 """
 
 from __future__ import annotations
