@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from .. import ABSENT, BatchingConfig, MetadataStore, open_store, store_kind
 from ..ops.paths import check_parent, check_path
@@ -37,7 +37,11 @@ class Add(Protocol):
 
 
 def open_named(
-    arguments: argparse.Namespace, batching: BatchingConfig | None = None, *, create: bool = True
+    arguments: argparse.Namespace,
+    batching: BatchingConfig | None = None,
+    *,
+    create: bool = True,
+    **options: Any,
 ) -> MetadataStore:
     """Open the store that the arguments or the environment name.
 
@@ -45,6 +49,7 @@ def open_named(
         arguments: the arguments of the command.
         batching: the settings of its batches.
         create: whether opening may create a missing store.
+        options: further arguments of :func:`batchkeeper.open_store`.
 
     Raises:
         InputError: no store is named.
@@ -66,6 +71,7 @@ def open_named(
         username=named.username,
         password=named.password(),
         create=create,
+        **options,
     )
     if store_kind(named.url).in_process:
         tell(f"{named.url} lives in this process: its data is lost when the command ends")

@@ -14,7 +14,7 @@ from .. import Get, GetResult, MetadataStore, NotFoundError, Stat, ValueDecodeEr
 from ..coordination.background import each
 from ..hubs import Hosts, HubInfo, HubMembership, open_managers, open_ownership, score
 from ..hubs.names import escaped, text_of
-from ..ops.exit_codes import NO_CONNECTION, OK
+from ..ops.exit_codes import NO_CONNECTION, OK, REFUSED
 from ..pipeline.arguments import seconds
 from .arguments import Run, add_common, open_named
 from .named_stores import in_place
@@ -126,7 +126,9 @@ def _list(arguments: argparse.Namespace) -> int:
             rows.append(row)
     titles = ("hub", "state", "topics", "message_rate", "connections", "capacity", "score")
     _write_table(titles, [{**row, "state": _state(row)} for row in rows], rows, arguments.output)
-    return OK
+    if not rows:
+        tell(f"no hub belongs to {arguments.region}: name the region with --region")
+    return OK if rows else REFUSED
 
 
 def _state(row: Mapping[str, Any]) -> str:

@@ -80,7 +80,7 @@ def tell_foreign(foreign: ForeignKeys, what: str, *, allowed: bool) -> int:
     more = ", ..." if foreign.count > len(foreign.first) else ""
     keys = "key that is not a valid path" if foreign.count == 1 else "keys that are not valid paths"
     keys += ", or may not be read" * foreign.unreadable
-    tell(f"{what} {foreign.count:,} {keys}: {names}{more}")
+    tell(f"{what} {foreign.count:,} {keys} (see scan --foreign-keys): {names}{more}")
     return OK if allowed else REFUSED
 
 

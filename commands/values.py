@@ -36,7 +36,7 @@ from .output import (
     write_record,
     write_rows,
 )
-from .walks import delete_trees, get_trees
+from .walks import delete_foreign, delete_trees, get_trees
 
 __all__ = ["declare"]
 
@@ -89,7 +89,14 @@ def declare(add: Add) -> None:
         "-r", "--recursive", action="store_true", help="remove the values below the paths, too"
     )
     delete.add_argument(
-        "--dry-run", action="store_true", help="with -r, count the values and remove none"
+        "--dry-run",
+        action="store_true",
+        help="with -r or --foreign-keys, say what would be removed, and remove none",
+    )
+    delete.add_argument(
+        "--foreign-keys",
+        action="store_true",
+        help="remove keys that are not valid paths, by the names that scan --foreign-keys writes",
     )
     add_foreign(delete)
 
@@ -225,10 +232,12 @@ def _value(arguments: argparse.Namespace) -> bytes:
 
 
 def _delete(arguments: argparse.Namespace) -> int:
+    if arguments.foreign_keys:
+        return delete_foreign(arguments)
     if arguments.recursive:
         return delete_trees(arguments)
     if arguments.dry_run:
-        raise InputError("delete takes --dry-run with -r only")
+        raise InputError("delete takes --dry-run with -r or --foreign-keys only")
     paths: list[str] = arguments.paths
     check_paths(paths)
     version, revision = arguments.expected_version, arguments.expected_revision

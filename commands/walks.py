@@ -1,21 +1,25 @@
 """The commands that walk over all values under a path: ``scan``, ``count`` and ``delete -r``.
 
 Keys that are not valid paths are left out. The commands count and name them, and end with exit code
-1 unless the user permits such keys.
+1 unless the user permits such keys. ``delete --foreign-keys`` removes them by name.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from typing import Any, Final
 
 from .. import ForeignKeys, MetadataStore, ScanPage, StatPage
-from ..ops.exit_codes import OK
+from ..ops.errors import InvalidPathError, MetadataStoreError, UnsupportedError
+from ..ops.exit_codes import OK, exit_code
 from ..ops.json_lines import json_value
-from ..ops.results import printable
+from ..ops.results import key_named, printable
+from ..stores.backend import Backend
+from ..stores.keys import ForeignRemoval, path_of
 from .arguments import Add, InputError, add_foreign, add_revision, check_paths, open_named
 from .output import (
     Format,
@@ -32,7 +36,7 @@ from .output import (
     write_rows,
 )
 
-__all__ = ["declare", "delete_trees", "get_trees"]
+__all__ = ["declare", "delete_foreign", "delete_trees", "get_trees"]
 
 _SCAN: Final = """\
 With -o jsonl, the lines are records that load and spark load read. So a store is saved, and put
@@ -77,7 +81,7 @@ def _scan(arguments: argparse.Namespace) -> int:
             foreign.add(page.foreign)
             values += len(page)
             if arguments.foreign_keys:
-                yield from (({"key": json_value(key)}, printable(key)) for key in page.foreign)
+                yield from ((_fields(key), printable(key)) for key in page.foreign)
                 continue
             for fields, text, leaves in _rows(page, arguments.output):
                 if leaves and arguments.no_ephemeral:
@@ -205,3 +209,54 @@ def delete_trees(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         tell("nothing was removed (--dry-run); scan --no-values lists the paths")
     return worst(codes)
+
+
+def delete_foreign(arguments: argparse.Namespace) -> int:
+    """Run ``delete --foreign-keys``: remove keys by the names that ``scan`` gives them.
+
+    With ``--dry-run``, print the names of those that are there, and remove none.
+    """
+    expected = (arguments.expected_version, arguments.expected_revision)
+    if arguments.recursive or expected != (None, None):
+        raise InputError("delete --foreign-keys takes no -r and no expected version or revision")
+    keys = [_key(name) for name in arguments.paths]
+    backends: list[Backend] = []
+
+    def seen(backend: Backend) -> Backend:
+        backends.append(backend)
+        return backend
+
+    codes = [OK]
+    with open_named(arguments, create=False, wrap=seen):
+        scans = backends[0].scans
+        if not isinstance(scans, ForeignRemoval):
+            raise UnsupportedError("foreign keys of this store are deleted with its own tools only")
+        for key in keys:
+            try:
+                scans.delete_foreign(key, arguments.timeout, dry_run=arguments.dry_run)
+            except MetadataStoreError as error:
+                tell(str(error))
+                codes.append(exit_code(error))
+                continue
+            if arguments.output != "table":
+                what = "would_delete" if arguments.dry_run else "deleted"
+                write_json({**_fields(key), what: True}, arguments.output)
+            elif arguments.dry_run:
+                write(f"{printable(key)}\n".encode())
+    if arguments.dry_run:
+        tell("nothing was removed (--dry-run)")
+    return worst(codes)
+
+
+def _key(name: str) -> bytes:
+    key = key_named(os.fsencode(name))
+    if path_of(key) is not None:
+        raise InvalidPathError(
+            f"{name!r} is a valid path: delete it without --foreign-keys. Put the name of a "
+            "foreign key in quotes, as scan --foreign-keys writes it"
+        )
+    return key
+
+
+def _fields(key: bytes) -> dict[str, Any]:
+    return {"key": json_value(key), "name": printable(key)}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
-from .errors import MetadataStoreError
+from .errors import InvalidPathError, MetadataStoreError
 from .operations import Operation
 from .paths import reachable
 
@@ -25,6 +26,7 @@ __all__ = [
     "Stat",
     "StatPage",
     "WatchEvent",
+    "key_named",
     "printable",
 ]
 
@@ -145,6 +147,17 @@ def printable(key: bytes) -> str:
         else "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
         for character in key.decode(errors="surrogateescape")
     )
+
+
+def key_named(name: bytes) -> bytes:
+    """Return the key that :func:`printable` shows as ``name``.
+
+    Raises:
+        InvalidPathError: it shows no key like that, because of a backslash.
+    """
+    if re.search(rb"\\(?!x[0-9a-fA-F]{2})", name):
+        raise InvalidPathError(f"write a backslash as \\x5c, a byte as \\xHH: {printable(name)}")
+    return re.sub(rb"\\x(..)", lambda found: bytes.fromhex(found[1].decode()), name)
 
 
 class _Columns(Sequence[_T]):

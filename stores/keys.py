@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from ..ops.paths import OWN, all_reachable, reachable
 
-__all__ = ["Sorted", "own", "path_of", "sort_keys"]
+__all__ = ["ForeignRemoval", "Sorted", "own", "path_of", "sort_keys"]
 
 _T = TypeVar("_T")
 
 _OWN: Final = OWN.encode()
+
+
+@runtime_checkable
+class ForeignRemoval(Protocol):
+    """What the scans of a back end also offer if they can remove foreign keys."""
+
+    def delete_foreign(self, key: bytes, timeout: float, *, dry_run: bool) -> None:
+        """Remove one foreign key, and no other; with ``dry_run``, only look for it.
+
+        Raises:
+            NotFoundError: it is not there.
+            InvalidPathError: it is reserved, or not in the store.
+        """
+        ...
 
 
 class Sorted(NamedTuple):

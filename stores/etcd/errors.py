@@ -25,6 +25,7 @@ from ...ops.errors import (
     UnsupportedError,
     ValueTooLargeError,
 )
+from ...ops.results import printable
 from ..backend import RequestRefusedError
 from ..hosts import lookup_failure
 
@@ -272,7 +273,7 @@ def refused(
     """
     text = short(message)
     size = len(request) if isinstance(request, bytes) else request.ByteSize()
-    keys = [key.decode(errors="replace") for key in _keys(request)]
+    keys = [f"'{printable(key)}'" for key in _keys(request)]
     error: MetadataStoreError
     match reason:
         case Reason.ANSWER_TOO_LARGE:
@@ -283,7 +284,7 @@ def refused(
                 f"(--max-request-bytes, 1.5 MiB by default): {text}"
             )
         case Reason.NOT_PERMITTED:
-            where = f"access to {' to '.join(map(repr, keys))}" if keys else "access"
+            where = f"access to {' to '.join(keys)}" if keys else "access"
             error = AuthenticationError(not_permitted(user, where, text))
         case Reason.NOT_ETCD:
             error = UnsupportedError(f"the server does not speak etcd's v3 API: {text}")

@@ -13,15 +13,17 @@ import grpc
 
 from ...ops.errors import (
     IndeterminateError,
+    InvalidPathError,
     InvalidSettingError,
     MetadataStoreError,
+    NotFoundError,
     RevisionCompactedError,
     StoreClosedError,
     ValueTooLargeError,
 )
-from ...ops.results import Range, ScanPage, StatPage
+from ...ops.results import Range, ScanPage, StatPage, printable
 from ..backend import partly_removed
-from ..keys import Sorted, path_of, sort_keys
+from ..keys import Sorted, own, path_of, sort_keys
 from ..spans import ranges, spans, with_outside
 from .calls import cancel
 from .connection import EtcdConnection, Method
@@ -205,6 +207,21 @@ class Scans:
         except MetadataStoreError as error:
             raise partly_removed(removed, path, error) from error
         return removed
+
+    def delete_foreign(self, key: bytes, timeout: float, *, dry_run: bool) -> None:
+        """Remove a foreign key. See ``stores.keys.ForeignRemoval``."""
+        name = f"'{printable(key)}'"
+        if own(key) or (self._prefix and not key.startswith(b"/")):
+            raise InvalidPathError(f"{name} is reserved, or outside the prefix of the store's URL")
+        whole = self._prefix.encode() + key
+        try:
+            # If the answer of a removal is lost, the count of its repetition says nothing.
+            if not self._range(messages.RangeRequest(key=whole, count_only=True), timeout).count:
+                raise NotFoundError(f"nothing to delete at {name}")
+            if not dry_run:
+                list(self._remove([whole], 0, timeout))
+        except EtcdRefusedError as refusal:
+            raise refusal.at(printable(key)) from refusal
 
     def _remove(self, keys: Sequence[bytes], revision: int, timeout: float) -> Iterator[int]:
         """Remove successive keys, but nothing between them that is newer than ``revision``.

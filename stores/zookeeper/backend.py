@@ -31,7 +31,7 @@ from ..urls import ConnectOptions, StoreURL
 from .answers import Reply, parse_reply
 from .codecs import WRITES
 from .connection import ZooKeeperConnection
-from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS, refused
+from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS
 from .fitness import check_reads, check_writes
 from .jute import (
     ANYONE,
@@ -264,7 +264,7 @@ def _security(url: StoreURL, options: ConnectOptions) -> Security:
         raise InvalidSettingError(f"certificates require use_ssl=true: {url.text}")
     if use_ssl:
         files.context()  # kazoo would try files that are of no use until the time-out
-    return Security(digest, use_ssl, url.flag("check_hostname", True), files)
+    return Security(digest, use_ssl, url.flag("check_hostname", True), files, username)
 
 
 def _make_chroot(connection: ZooKeeperConnection, chroot: str, acl: bytes, deadline: float) -> None:
@@ -290,7 +290,7 @@ def _is_there(connection: ZooKeeperConnection, path: str, deadline: float) -> bo
         if reply == NO_NODE:
             return False
         if reply != CONNECTION_LOSS:
-            raise refused(reply, path)
+            raise connection.refused(reply, path)
 
 
 def _make(connection: ZooKeeperConnection, path: str, acl: bytes, deadline: float) -> None:
@@ -306,4 +306,4 @@ def _make(connection: ZooKeeperConnection, path: str, acl: bytes, deadline: floa
     if isinstance(answer, Refused):
         answer = answer.codes[0]
     if isinstance(answer, int) and answer != NODE_EXISTS:
-        raise refused(answer, path)
+        raise connection.refused(answer, path)

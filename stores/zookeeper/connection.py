@@ -38,7 +38,7 @@ from ...ops.log import get_logger
 from ..backend import Tally, send_by
 from ..urls import Abandonment
 from .answers import Reply, UnreadableError, unreadable
-from .errors import CONNECTION_LOSS, NO_NODE, Fate, code
+from .errors import CONNECTION_LOSS, NO_NODE, Fate, code, refused
 from .exchanges import DeadlineError, Exchange, TimedExchange, Trip, remaining
 from .kazoo_client import NO_GREETING, Greeting, Handler, Security, new_client
 
@@ -105,6 +105,8 @@ class ZooKeeperConnection:
             StoreUnavailableError: no server answered within ``connect_timeout`` seconds.
         """
         self.addresses = ",".join(addresses)
+        #: Returns the error for a server's code and a path. It names the user.
+        self.refused = partial(refused, user=security.user)
         self.lock = threading.Lock()
         # Notified when the state changes, when the queue has room again, and on close.
         self._changed = threading.Condition(self.lock)

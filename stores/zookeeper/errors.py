@@ -157,10 +157,11 @@ def is_of_session(number: int) -> bool:
     return number in _OF_SESSION
 
 
-def refused(number: int, path: str) -> MetadataStoreError:
+def refused(number: int, path: str, user: str | None = None) -> MetadataStoreError:
     """Return the error of an operation that the server refuses for good with this code."""
     if number == NO_AUTH:
-        return AuthenticationError(f"ZooKeeper denies access to {path!r}", path=path)
+        who = f"user {user!r} " if user else ""
+        return AuthenticationError(f"ZooKeeper denies {who}access to {path!r}", path=path)
     if number == NO_CHILDREN:
         return UnsupportedError(
             f"ZooKeeper allows no paths below an ephemeral one: {path!r}", path=path

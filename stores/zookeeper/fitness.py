@@ -17,7 +17,7 @@ from ...ops.errors import MetadataStoreError, UnsupportedError
 from . import jute
 from .answers import Reply, is_unreadable, parse_reply
 from .connection import ZooKeeperConnection
-from .errors import CONNECTION_LOSS, UNIMPLEMENTED, refused
+from .errors import CONNECTION_LOSS, UNIMPLEMENTED
 from .kazoo_client import EVENT_PATH
 from .nodes import NULL, SKIPPED
 
@@ -54,7 +54,7 @@ def check_reads(connection: ZooKeeperConnection, deadline: float) -> None:
             raise _unfit(connection, "it answers multi-reads in a form of its own") from answer
         raise answer
     if isinstance(answer, int):
-        raise refused(answer, "/")
+        raise connection.refused(answer, "/")
     if isinstance(answer[0], jute.ZNode):
         raise _unfit(connection, "it is ClickHouse Keeper, which reads null data as empty data")
 

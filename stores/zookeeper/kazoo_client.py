@@ -127,6 +127,7 @@ class Security:
     use_ssl: bool = False
     check_hostname: bool = True
     files: TlsFiles = NO_FILES
+    user: str | None = None
 
 
 class Greeting(NamedTuple):

@@ -13,7 +13,7 @@ from ...ops.paths import hidden, own
 from ...ops.results import ForeignKeys, Range
 from .answers import Reply, parse_reply
 from .connection import ZooKeeperConnection
-from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, UNIMPLEMENTED, refused
+from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, UNIMPLEMENTED
 from .jute import (
     ADD_WATCH,
     GET_DATA,
@@ -69,7 +69,7 @@ class Placing:
         """
         (reply,) = self.place([prefix], deadline, self._reading(prefix))
         try:
-            return _alone(prefix, reply)
+            return self._alone(prefix, reply)
         except AuthenticationError:
             self.remove(prefix, deadline)
             raise
@@ -103,7 +103,7 @@ class Placing:
                 if reply == CONNECTION_LOSS:
                     again.append(prefix)
                 elif isinstance(reply, int):
-                    raise refused(reply, prefix)
+                    raise self._connection.refused(reply, prefix)
             prefixes, reads = again, ()
         return found
 
@@ -130,7 +130,7 @@ class Placing:
             MetadataStoreError: a request failed, or the deadline has passed.
         """
         (reply,) = self._connection.exchange([self._reading(prefix)], deadline, repeat=True)
-        bare = _alone(prefix, reply)
+        bare = self._alone(prefix, reply)
         if bare is not None:
             return bare
         # There is no need to catch up with the leader: what this server does not know yet comes as
@@ -168,21 +168,20 @@ class Placing:
     def _reading(self, prefix: str) -> tuple[int, bytes]:
         return GET_DATA, single_read(self._full(prefix))
 
+    def _alone(self, prefix: str, reply: Reply) -> dict[str, int] | None:
+        """Return the nodes without a value under a prefix, if its node is alone, or is missing.
+
+        Raises:
+            AuthenticationError: the node may not be read.
+        """
+        node = parse_reply(reply, partial(parse_single, GET_DATA))
+        if node == NO_AUTH:
+            raise self._connection.refused(NO_AUTH, prefix)
+        if node == NO_NODE:
+            return {}
+        if isinstance(node, ZNode) and not node.children:
+            return {prefix: node.version} if node.size == NULL else {}
+        return None
+
     def _full(self, prefix: str) -> bytes:
         return (self._chroot + prefix if prefix != "/" else self._chroot or "/").encode()
-
-
-def _alone(prefix: str, reply: Reply) -> dict[str, int] | None:
-    """Return the nodes without a value under a prefix, if its node is the only one, or is missing.
-
-    Raises:
-        AuthenticationError: the node may not be read.
-    """
-    node = parse_reply(reply, partial(parse_single, GET_DATA))
-    if node == NO_AUTH:
-        raise refused(NO_AUTH, prefix)
-    if node == NO_NODE:
-        return {}
-    if isinstance(node, ZNode) and not node.children:
-        return {prefix: node.version} if node.size == NULL else {}
-    return None

@@ -100,6 +100,7 @@ class ReadAhead:
         timeout: float,
     ) -> None:
         self._connection = connection
+        self.refused = connection.refused
         self._sizes = sizes
         self._sync = sync
         self._chroot = chroot.encode()

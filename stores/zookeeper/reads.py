@@ -186,7 +186,7 @@ class Reader:
         if isinstance(ending, GetResult):
             return ending
         if isinstance(ending, int):
-            return codec.missing() if ending == NO_NODE else refused(ending, path)
+            return codec.missing() if ending == NO_NODE else self._connection.refused(ending, path)
         return codec.of_node(request, ending, self.owned_here(ending.owner))
 
     def owned_here(self, owner: int) -> bool:

@@ -13,7 +13,7 @@ from ..backend import Answer, WriteRequest, partly_removed
 from .nodes import NULL
 from .walk import TreeWalk
 
-__all__ = ["Removal"]
+__all__ = ["Doomed", "Removal"]
 
 # The deletes in one call of the writer, which sends them as several multis, one after the other.
 _CALL: Final = 4000
@@ -25,7 +25,7 @@ class _Writer(Protocol):
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]: ...
 
 
-class _Node(NamedTuple):
+class Doomed(NamedTuple):
     """A node to remove: the request that removes it, and whether the node holds a value."""
 
     path: str
@@ -94,8 +94,8 @@ class Removal:
         walk = self._walk()
         # A directory's turn comes after everything below it. Then the walk has reached a path that
         # is at least the directory's path and "0", which follows "/".
-        parents: list[tuple[str, _Node]] = []
-        ready: list[_Node] = []
+        parents: list[tuple[str, Doomed]] = []
+        ready: list[Doomed] = []
         for page in walk.pages():
             for path, znode in page:
                 open_before.discard(path)
@@ -103,7 +103,7 @@ class Removal:
                     self._add(ready, heappop(parents)[1], walk)
                 if path == "/":
                     continue
-                node = _Node(path, znode.size != NULL)
+                node = Doomed(path, znode.size != NULL)
                 if znode.children:
                     heappush(parents, (path + "0", node))
                 else:
@@ -118,11 +118,11 @@ class Removal:
         self._removed += len(open_before)
         return done
 
-    def _add(self, ready: list[_Node], node: _Node, walk: TreeWalk) -> None:
+    def _add(self, ready: list[Doomed], node: Doomed, walk: TreeWalk) -> None:
         if node.path not in walk.kept:
             ready.append(node)
 
-    def _remove(self, nodes: Sequence[_Node]) -> bool:
+    def _remove(self, nodes: Sequence[Doomed]) -> bool:
         """Remove nodes; say whether no further walk is needed."""
         answers: Sequence[Answer]
         try:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Sequence
 
+from ...ops.errors import InvalidPathError, MetadataStoreError
 from ...ops.paths import all_reachable, hidden, own, reachable
-from ...ops.results import Range, ScanPage, ScanResult, Stat, StatPage
+from ...ops.results import Range, ScanPage, ScanResult, Stat, StatPage, printable
+from ..backend import Answer
+from ..keys import own as own_key
+from .codecs import WRITES
 from .connection import ZooKeeperConnection
 from .jute import ZNode
 from .nodes import NULL
 from .readahead import ReadAhead
 from .reads import Reader
-from .removal import Removal
+from .removal import Doomed, Removal
 from .sizes import Sizes
 from .splitting import split
 from .walk import TreeWalk
@@ -115,6 +119,24 @@ class Scanner:
             self._connection.pause,
             timeout,
         ).run(path)
+
+    def delete_foreign(self, key: bytes, timeout: float, *, dry_run: bool) -> None:
+        """Remove a foreign node. See ``stores.keys.ForeignRemoval``."""
+        self._connection.check_process()
+        # ZooKeeper has no node with this character.
+        path = key.decode(errors="replace")
+        if not path.startswith("/") or own_key(key) or self._hides("/", path.split("/")[1]):
+            raise InvalidPathError(f"'{printable(key)}' is reserved, or not below the chroot")
+        deadline = time.monotonic() + timeout
+        doomed = Doomed(path, held=True)
+        answer: Answer
+        if dry_run:
+            (node,) = self._reader.read_nodes([self._chroot + path], deadline, fresh=True)
+            answer = WRITES["delete"].refusal(doomed, node if isinstance(node, ZNode) else None)
+        else:
+            (answer,) = self._writer.write([doomed], deadline)
+        if isinstance(answer, MetadataStoreError):
+            raise answer
 
     def revision(self, timeout: float) -> int:
         """Return the zxid of the newest change that the leader knew at the time of the request."""

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from ...ops.paths import hidden
 from ...ops.results import Range
-from .errors import NO_AUTH, NO_NODE, refused
+from .errors import NO_AUTH, NO_NODE
 from .jute import EXISTS, GET_CHILDREN, ZNode
 from .nodes import NULL
 from .readahead import Read, ReadAhead
@@ -141,7 +141,7 @@ class _Sample:
             elif found == NO_NODE or (found == NO_AUTH and path != self._prefix):
                 parent.known[name] = 0.0
             else:
-                raise refused(found if isinstance(found, int) else NO_NODE, path)
+                raise self._ahead.refused(found if isinstance(found, int) else NO_NODE, path)
         return directories
 
     def _list(self, directories: Sequence[_Directory]) -> None:
@@ -162,7 +162,7 @@ class _Sample:
                 and found != NO_NODE
                 and not (found == NO_AUTH and path != self._prefix)
             ):
-                raise refused(found, path)
+                raise self._ahead.refused(found, path)
             names = found if isinstance(found, list) else []
             chosen[path].names = sorted(name for name in names if not hidden(path, name))
 

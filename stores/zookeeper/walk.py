@@ -19,7 +19,7 @@ from typing import Final
 
 from ...ops.paths import hidden, parent
 from ...ops.results import Range
-from .errors import NO_AUTH, NO_NODE, refused
+from .errors import NO_AUTH, NO_NODE
 from .jute import EXISTS, GET_CHILDREN, GET_DATA, ZNode
 from .readahead import Read, ReadAhead
 
@@ -126,7 +126,7 @@ class TreeWalk:
                 if isinstance(found, int) and found != NO_NODE:
                     left_out = found == NO_AUTH and read.path != self._prefix
                     if not (self._forgiving and left_out):
-                        raise refused(found, read.path)
+                        raise ahead.refused(found, read.path)
                     start = self._within.start
                     if read.path in self._within or (start or "").startswith(f"{read.path}/"):
                         self.unreadable.append(read.path)

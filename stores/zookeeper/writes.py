@@ -265,7 +265,7 @@ class Writer:
             elif ending == NO_NODE:
                 node = batch.seen[k] = None
             elif isinstance(ending, int):
-                node = refused(ending, requests[k].path)
+                node = self._connection.refused(ending, requests[k].path)
             else:
                 node = ending
             tree[path] = node
@@ -309,7 +309,9 @@ class Writer:
             if node == NO_NODE:
                 tree[parent] = None
             else:
-                tree[parent] = refused(node, parent) if isinstance(node, int) else node
+                tree[parent] = (
+                    self._connection.refused(node, parent) if isinstance(node, int) else node
+                )
         return tree
 
     def _round(self, batch: Batch, deadline: float) -> list[int]:
@@ -355,7 +357,7 @@ class Writer:
                 self._tally.add("split", group.operations > 1)
                 if group.operations <= 1:
                     (i,) = members(batch, group)
-                    batch.answers[i] = refused(outcome, batch.requests[i].path)
+                    batch.answers[i] = self._connection.refused(outcome, batch.requests[i].path)
             case SessionLostError():
                 pass  # Not sent. The next round ends the writes of that session.
             case _:
@@ -398,7 +400,7 @@ class Writer:
         if code == 0 or is_conflict(code) or is_of_session(code) or guessed:
             return members(batch, group)
         if opcode != PARENT:
-            batch.refuse(i, refused(code, batch.requests[i].path))
+            batch.refuse(i, self._connection.refused(code, batch.requests[i].path))
             return []
         # The parent cannot be created, so nothing of the batch can be created below it. All of
         # these are answered now, not one per round.
@@ -411,7 +413,7 @@ class Writer:
                 and WRITES[request.kind].creates(request)
                 and batch.answers[batch.whole.get(k, k)] is UNDECIDED
             ):
-                batch.refuse(k, refused(code, request.path))
+                batch.refuse(k, self._connection.refused(code, request.path))
         return []
 
     def _remember(self, batch: Batch, group: Group) -> None:

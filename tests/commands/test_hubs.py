@@ -106,8 +106,11 @@ def test_a_region_that_is_not_there(run: Run, memory: bk.MetadataStore) -> None:
     code, out, errors = run("hubs", "topics")
     assert (code, out) == (1, b"")
     assert "no region is at /hedwig/region: name it with --region" in errors[-1]
-    code, out, _ = run("hubs", "list", "-o", "json")
-    assert (code, json.loads(out)) == (0, [])
+    code, out, errors = run("hubs", "list", "-o", "json")
+    assert (code, json.loads(out)) == (1, [])
+    assert (
+        errors[-1] == "batchkeeper: no hub belongs to /hedwig/region: name the region with --region"
+    )
     assert list(memory.scan("/")) == []
     code, _, errors = run("hubs", "drain", "hub-9:1")
     assert code == 1

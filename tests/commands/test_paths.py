@@ -231,11 +231,65 @@ def test_keys_that_are_no_paths_are_counted_and_cost_the_exit_code(
     foreign.put_records(url, {b"/a//b": b"", b"/a/\xff": b""})
     keys = b"/a//b\n/a/\\xff\n"
     assert run("scan", "/a", "--foreign-keys") == (0, keys, [])
-    told = rf"batchkeeper: {verb} 2 keys that are not valid paths: /a//b, /a/\xff"
+    told = (
+        f"batchkeeper: {verb} 2 keys that are not valid paths (see scan --foreign-keys): "
+        r"/a//b, /a/\xff"
+    )
     assert run(*command, "--allow-foreign-keys")[::2] == (0, [told])
     if command[0] == "delete":
         output = b"/a\t0\n"
     assert run(*command) == (1, output, [told])
+
+
+@pytest.mark.server
+def test_foreign_keys_of_etcd_are_deleted_by_the_names_that_scan_writes(
+    run: Run, fresh_url: Callable[[str], str]
+) -> None:
+    """Each delete removes one key and nothing else; paths and reserved keys are refused."""
+    etcd = fresh_url("etcd")
+    keys = [b"/", b"/a/", b"/a/.batchkeeper-x", b"/a//b", b"/a/\xff", b"/a/\xff\xfe", b"/it's\n\\"]
+    foreign.put_raw(etcd, dict.fromkeys([*keys, b"/a", b"/a/b", b"/.batchkeeper/x"], b"v"))
+    scan = ("scan", "--foreign-keys", "--store", etcd)
+    delete = ("delete", "--foreign-keys", "--store", etcd)
+    names = run(*scan)[1].decode().splitlines()
+    assert len(names) == len(keys)
+    dry = "batchkeeper: nothing was removed (--dry-run)"
+    assert run(*delete, "--dry-run", *names) == (0, "\n".join([*names, ""]).encode(), [dry])
+    for refused in ("/a", "/.batchkeeper/x", "a//b", "", r"/a\xf", "-r"):
+        assert run(*delete, refused, names[0])[0] == 3
+        foreign.put_raw(etcd, {keys[0]: b"v"})
+    for number, name in enumerate(names):
+        assert run(*delete, name) == (0, b"", [])
+        assert run(*delete, name) == (1, b"", [f"batchkeeper: nothing to delete at '{name}'"])
+        assert run(*scan)[1].decode().splitlines() == names[number + 1 :]
+    with bk.open_store(etcd) as store:
+        assert contents(store) == {"/a": b"v", "/a/b": b"v"}
+    with foreign.etcd_client(etcd) as (client, prefix):
+        assert client.get(f"{prefix}/.batchkeeper/x")[0] == b"v"
+
+
+@pytest.mark.server
+def test_foreign_nodes_of_zookeeper_are_deleted_by_name(
+    run: Run, fresh_url: Callable[[str], str]
+) -> None:
+    """A node with others below it stays, and so do those of the client and the server."""
+    url = fresh_url("zookeeper")
+    foreign.put_raw(url, {b"/zookeeper/x": b"", b"/.batchkeeper/z": b"", b"/a": b""})
+    delete = ("delete", "--foreign-keys", "-o", "jsonl", "--store", url)
+    names = ("/zookeeper", "/zookeeper/x", "/.batchkeeper/z", "/a//", r"/\xff")
+    code, output, errors = run(*delete, "--dry-run", *names)
+    assert (code, len(errors)) == (3, 5)
+    assert [row["name"] for row in parsed(output)] == ["/zookeeper/x"]
+    assert run(*delete, *names)[:2] == (
+        3,
+        b'{"key": "/zookeeper/x", "name": "/zookeeper/x", "deleted": true}\n',
+    )
+    assert run(*delete, "/zookeeper", "/a")[0] == 3  # a valid path, before anything is deleted
+    assert run(*delete, "/zookeeper")[0] == 0
+    assert run(*delete[:-1], url.rpartition("/")[0], "/zookeeper/quota")[0] == 3
+    with foreign.zookeeper_client(url) as client:
+        assert sorted(client.get_children("/")) == [".batchkeeper", "a"]
+        assert client.exists("/.batchkeeper/z")
 
 
 # --- old revisions
@@ -266,11 +320,9 @@ def test_old_revisions(run: Run, fresh_url: Callable[[str], str]) -> None:
     assert run("scan", "/a", "--store", etcd)[1] == b"/a\tnew\n/a/b\tlater\n"
 
 
-@pytest.mark.parametrize("command", [("get", "/a"), ("scan",), ("count",)])
-def test_old_revisions_need_a_store_that_keeps_them(
-    run: Run, filled: str, command: tuple[str, ...]
-) -> None:
+def test_old_revisions_need_a_store_that_keeps_them(run: Run, filled: str) -> None:
     """Elsewhere the error names the missing capability: exit code 3."""
-    code, output, errors = run(*command, "--revision", "1")
-    assert (code, output, len(errors)) == (3, b"", 1)
-    assert "'snapshots'" in errors[0]
+    for command in (("get", "/a"), ("scan",), ("count",)):
+        code, output, errors = run(*command, "--revision", "1")
+        assert (code, output, len(errors)) == (3, b"", 1)
+        assert "'snapshots'" in errors[0]

@@ -15,7 +15,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from rocksdict import Options, Rdict
 
 import batchkeeper as bk
-from batchkeeper.ops.results import printable
+from batchkeeper.ops.results import key_named, printable
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd import changes as etcd_changes
 from batchkeeper.stores.etcd.connection import EtcdConnection
@@ -412,6 +412,9 @@ def test_a_key_is_printed_as_a_shell_reads_it() -> None:
         "/\u2028\u200b".encode(): r"/\xe2\x80\xa8\xe2\x80\x8b",
     }
     assert [printable(key) for key in names] == [*names.values()]
+    assert [key_named(name.encode()) for name in names.values()] == [*names]
+    with pytest.raises(bk.InvalidPathError, match="backslash"):
+        key_named(rb"/it\s")
     keys = bk.ForeignKeys()
     keys.add([*names])
     assert keys.names() == [*names.values()]
