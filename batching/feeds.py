@@ -55,6 +55,10 @@ WatchCallback: TypeAlias = Callable[[WatchEvent], object]
 # The number of events that a callback gets before the other callbacks of the store have their turn.
 _TURN: Final = 256
 
+# Seconds after which a thread that waits looks again. A signal handler that closes the watch after
+# the look, and before the thread waits, has nobody to wake.
+_AGAIN: Final = 1.0
+
 # ``ended``: the store was closed, or the back end has ended the watch; the events before that can
 # still be taken. ``closed``: the caller has closed the watch and gets no more events.
 _State: TypeAlias = Literal["open", "ended", "closed"]
@@ -276,7 +280,7 @@ class Feed:
                     return None
                 if in_back_end():
                     raise refused(self.prefix)
-                self._changed.wait(left)
+                self._changed.wait(_AGAIN if left is None else min(left, _AGAIN))
             return event
 
     def _check_process(self) -> None:
