@@ -87,6 +87,7 @@ def test_both_send_the_same_bytes(dice: Random, prefix: str, count: int) -> None
     agree("etcd_reads", tuple(read(dice) for _ in range(count)), prefix)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("twin", "make"),
     [
@@ -296,6 +297,7 @@ def test_both_read_the_same_from_an_answer(part: int) -> None:
     assert len(kinds) >= 4  # two forms of results, and two errors
 
 
+@pytest.mark.slow
 def test_both_notice_every_cut_and_every_wrong_byte() -> None:
     """Wherever an answer ends too early, or has another byte, they agree on what it says."""
     for seed in range(30):
