@@ -34,8 +34,9 @@ from .idle import IdleServers, Server
 from .java import SHORT_LIVED, archive_classes, use_archive, zookeeper_flags
 from .proxy import Proxy
 
-# A slow machine fails no test.
+# A slow machine fails no test. Before a release, more inputs are drawn.
 hypothesis.settings.register_profile("batchkeeper", deadline=None)
+hypothesis.settings.register_profile("full", deadline=None, max_examples=400)
 hypothesis.settings.load_profile("batchkeeper")
 
 # The bytes that a whole run needs on the disk at a time, with a reserve.
@@ -243,6 +244,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Budget(), "budget")
     for variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
         os.environ.setdefault(variable, " ".join(SHORT_LIVED))
+    if config.option.full:
+        hypothesis.settings.load_profile("full")
     if config.option.quick:
         os.environ.update(dict.fromkeys(PLACES, NOWHERE))
     else:

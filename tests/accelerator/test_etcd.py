@@ -285,11 +285,10 @@ def compare(seed: int) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-def test_both_read_the_same_from_an_answer(part: int) -> None:
+def test_both_read_the_same_from_an_answer() -> None:
     """Answers become the same results or errors, also if they are damaged or do not fit."""
     kinds = set()
-    for seed in range(part * 3000, (part + 1) * 3000):
+    for seed in range(4000):
         try:
             kinds |= compare(seed)
         except AssertionError as error:
