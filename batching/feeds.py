@@ -22,7 +22,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from threading import Condition, RLock
+from threading import Condition, RLock, current_thread, main_thread
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from ..ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError
@@ -54,6 +54,10 @@ WatchCallback: TypeAlias = Callable[[WatchEvent], object]
 
 # The number of events that a callback gets before the other callbacks of the store have their turn.
 _TURN: Final = 256
+
+# Seconds after which the main thread looks again. A signal handler that closes the watch after the
+# look, and before the thread waits, has nobody to wake.
+_AGAIN: Final = 1.0
 
 # ``ended``: the store was closed, or the back end has ended the watch; the events before that can
 # still be taken. ``closed``: the caller has closed the watch and gets no more events.
@@ -276,6 +280,8 @@ class Feed:
                     return None
                 if in_back_end():
                     raise refused(self.prefix)
+                if current_thread() is main_thread():
+                    left = _AGAIN if left is None else min(left, _AGAIN)
                 self._changed.wait(left)
             return event
 

@@ -38,8 +38,9 @@ def until(
     condition: Callable[[], T], otherwise: str = "waited in vain", within: float = PATIENCE
 ) -> T:
     """Poll a condition until it returns something true, and return that."""
-    give_up = soon(within)
+    give_up, pause = soon(within), 0.0005
     while not (found := condition()):
         assert time.monotonic() < give_up, otherwise
-        time.sleep(0.0005)
+        time.sleep(pause)
+        pause = min(pause * 1.1, 0.01)  # A long wait need not keep a core busy.
     return found

@@ -34,8 +34,9 @@ from .idle import IdleServers, Server
 from .java import SHORT_LIVED, archive_classes, use_archive, zookeeper_flags
 from .proxy import Proxy
 
-# A slow machine fails no test.
+# A slow machine fails no test. Before a release, more inputs are drawn.
 hypothesis.settings.register_profile("batchkeeper", deadline=None)
+hypothesis.settings.register_profile("full", deadline=None, max_examples=400)
 hypothesis.settings.load_profile("batchkeeper")
 
 # The bytes that a whole run needs on the disk at a time, with a reserve.
@@ -54,6 +55,12 @@ NOWHERE: Final = "/a quick run has no servers: this test lacks the mark `server`
 # in both: memory stands for RocksDB and etcd, too. A full run takes all four.
 _ABOVE_THE_FACE: Final = ("coordination", "histories", "hubs")
 _CLASSES: Final = {"memory", "zookeeper"}
+
+_HERE: Final = os.path.join(Path(__file__).parent, "")
+
+# What a quick run does not even import: the bench and our own tools change little, and pandas,
+# matplotlib and scipy take each process two seconds.
+_NOT_QUICK: Final = ("bench", "tools")
 
 # Where hubs own topics in two ways on two servers, each way is tested on one of them.
 _PAIRED: Final = {("ephemeral", "etcd"), ("compared", "zookeeper")}
@@ -95,25 +102,32 @@ def _common_folder(config: pytest.Config) -> Path:
     return Path(config.option.basetemp).parent
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what a quick run does not import."""
+    return (config.option.quick and _folder(collection_path) in _NOT_QUICK) or None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Let the first process of a run compile the tests, and the others read what it has made.
 
-    In a fresh clone, to compile all tests takes a process about twelve seconds.
+    In a fresh clone, to compile all tests takes a process about twelve seconds. The garbage
+    collector rests: it would walk over thousands of tests, and free none, for a fifth of the time.
     """
     process = _process(session.config)
-    if process is None or sys.dont_write_bytecode:
+    waits = process is not None and not sys.dont_write_bytecode
+    compiled = _common_folder(session.config) / "compiled" if waits else None
+    if compiled is not None and process != "gw0":
+        give_up = time.monotonic() + _COMPILING
+        while not compiled.exists() and time.monotonic() < give_up:
+            time.sleep(0.05)
+    gc.disable()
+    try:
         return (yield)
-    compiled = _common_folder(session.config) / "compiled"
-    if process == "gw0":
-        try:
-            return (yield)
-        finally:
+    finally:
+        gc.enable()
+        if compiled is not None:
             compiled.touch()
-    give_up = time.monotonic() + _COMPILING
-    while not compiled.exists() and time.monotonic() < give_up:
-        time.sleep(0.05)
-    return (yield)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -174,12 +188,17 @@ def _taken(item: pytest.Item, config: pytest.Config) -> bool:
     if config.option.full:
         return True
     given = item.callspec.params if hasattr(item, "callspec") else {}
-    above = item.path.relative_to(Path(__file__).parent).parts[0] in _ABOVE_THE_FACE
+    above = _folder(item.path) in _ABOVE_THE_FACE
     return not (
         item.get_closest_marker("full")
         or (above and given.get("store_url", "memory") not in _CLASSES)
         or (given.get("ownership"), given.get("server")) in _PAIRED
     )
+
+
+def _folder(path: Path) -> str:
+    """Return the folder of a test, below this one."""
+    return str(path)[len(_HERE) :].partition(os.sep)[0]
 
 
 def _needs_server(item: pytest.Item) -> bool:
@@ -225,6 +244,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Budget(), "budget")
     for variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
         os.environ.setdefault(variable, " ".join(SHORT_LIVED))
+    if config.option.full:
+        hypothesis.settings.load_profile("full")
     if config.option.quick:
         os.environ.update(dict.fromkeys(PLACES, NOWHERE))
     else:
@@ -296,12 +317,16 @@ def zookeeper_server(shared_servers: Callable[[str], LocalServer]) -> ZooKeeperS
 
 
 @pytest.fixture
-def own_directory(tmp_path: Path) -> Callable[[str], Path]:
-    """Create an empty directory for this test alone, a different one on each call."""
+def own_directory(request: pytest.FixtureRequest) -> Callable[[str], Path]:
+    """Create an empty directory for this test alone, a different one on each call.
+
+    Most tests only could: to make and remove ``tmp_path`` for all took a tenth of a quick run.
+    """
     numbers = itertools.count()
 
     def make(name: str) -> Path:
-        made = tmp_path / f"{name}-{next(numbers)}"
+        parent: Path = request.getfixturevalue("tmp_path")
+        made = parent / f"{name}-{next(numbers)}"
         made.mkdir()
         return made
 

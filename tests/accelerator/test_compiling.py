@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
 INSTALLED = Path(bk.__file__).parent
 
 
+@pytest.mark.slow
 def test_an_extension_from_other_sources_is_not_used(tmp_path: Path) -> None:
     """In an editable tree, an extension is refused if its sources have changed since."""
     package = tmp_path / "batchkeeper"

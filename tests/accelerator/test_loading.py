@@ -29,6 +29,7 @@ def test_every_function_with_a_twin_has_it() -> None:
     assert missing == (set() if bk.accelerated else set(acceleration.PAIRS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("value", "off"), [("1", True), ("yes", True), ("0", False), ("", False)])
 def test_a_variable_turns_it_off(value: str, off: bool) -> None:
     """BATCHKEEPER_PURE decides, unless it is empty or 0."""

@@ -20,7 +20,7 @@ from batchkeeper.stores.rocksdb.value_format import EPHEMERAL, EPHEMERAL_HEADER,
 
 from .twins import agree, assert_keeps_no_memory, outcome
 
-MANY = settings(deadline=None, max_examples=400, suppress_health_check=list(HealthCheck))
+MANY = settings(suppress_health_check=list(HealthCheck))
 
 
 @dataclass

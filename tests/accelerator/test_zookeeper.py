@@ -116,6 +116,7 @@ def test_refused_multis(
     agree("parse_multi", lambda: ((steps, body, 0), ()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["parse_multi", "parse_multi_read"])
 def test_every_damage(name: str) -> None:
     """Wherever an answer is damaged, its length fields included, both say the same."""
@@ -225,6 +226,7 @@ def test_add_reads(data: st.DataObject) -> None:
     agree("add_reads", make)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_arguments_of_other_types_do_no_harm(name: str) -> None:
     """Whatever the arguments are, a compiled function returns or raises."""

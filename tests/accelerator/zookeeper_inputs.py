@@ -28,7 +28,7 @@ from batchkeeper.stores.zookeeper.jute import (
     ZNode,
 )
 
-MANY = settings(deadline=None, max_examples=400, suppress_health_check=list(HealthCheck))
+MANY = settings(suppress_health_check=list(HealthCheck))
 
 #: The arguments of one call, and what the call may change.
 Call = tuple[tuple[Any, ...], tuple[object, ...]]

@@ -9,6 +9,8 @@ import pytest
 
 from ..programs import run_python
 
+pytestmark = pytest.mark.slow  # Each starts a Python.
+
 PRELUDE = """
 import os, sys, threading, warnings
 from batchkeeper.batching import BatchingConfig, MetadataStore

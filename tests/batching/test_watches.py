@@ -357,6 +357,18 @@ def test_a_signal_handler_may_close_a_watch(backend: PlayedBackend, store: Metad
             held.enter_context(lock)
         watch.close()
     assert list(watch) == []
+    overtaken, look = store.watch("/a"), Feed._next
+
+    def interrupted(feed: Feed) -> WatchEvent | None:
+        """Look for an event; then, before the thread waits for the next one, comes the handler."""
+        found = look(feed)
+        if found is None:
+            overtaken.close()
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Feed, "_next", interrupted)
+        assert list(overtaken) == []
     busy = created(*(f"/{n}" for n in range(100)))
     watches: list[bk.Watch] = []
     before = signal.signal(signal.SIGALRM, lambda *_: watches[-1].close())

@@ -103,6 +103,7 @@ def test_binary_values(run: Run, url: str, tmp_path: Path) -> None:
     assert found["value"]["base64"].startswith("AAECAwQ")
 
 
+@pytest.mark.slow
 def test_values_from_standard_input(tmp_path: Path) -> None:
     """'-' as the value reads standard input, to its end, as bytes."""
     store = f"rocksdb://{tmp_path}/store"
@@ -315,6 +316,7 @@ def test_an_error_of_the_system_is_told_as_it_is(
         assert (code, errors) == (3, [f"batchkeeper: {message}"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["get /a", "--help"])
 def test_output_that_finds_no_room_is_told(tmp_path: Path, command: str) -> None:
     """A full disk behind the standard output: exit code 3 and one line."""
@@ -333,6 +335,7 @@ def test_output_that_finds_no_room_is_told(tmp_path: Path, command: str) -> None
     assert ended.stderr == b"batchkeeper: input or output failed: No space left on device\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_that_finds_room_in_part_is_told(tmp_path: Path, unbuffered: str) -> None:
     """A disk that takes half of a value is full, whether Python buffers the output or not."""
@@ -386,6 +389,7 @@ def test_a_standard_stream_that_is_closed_is_told(
     assert (ended.returncode, ended.stdout, ended.stderr) == (code, output, told)
 
 
+@pytest.mark.slow
 def test_nothing_prints_but_the_command() -> None:
     """gRPC writes no lines of its own, unless the user has asked for them."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -462,6 +466,7 @@ def test_load_writes_every_record(
             ]
 
 
+@pytest.mark.slow
 def test_load_from_standard_input(tmp_path: Path) -> None:
     """'-' reads standard input, gzip too; the summary is a table by default."""
     store = f"rocksdb://{tmp_path}/store"

@@ -127,6 +127,7 @@ def test_expected_revisions(run: Run, memory: bk.MetadataStore) -> None:
     assert run("delete", "/a", "--expected-revision", revision)[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_an_ephemeral_put_holds_its_value_until_ctrl_c(number: signal.Signals) -> None:
     """The value is there while the command runs, and gone after a signal, which the code tells."""

@@ -8,6 +8,8 @@ import pytest
 
 from ..programs import run_python
 
+pytestmark = pytest.mark.slow  # Each starts a Python.
+
 # Sends the signal as a module is looked for, or at the end of Python, and runs the command.
 PROGRAM = """
 import atexit, signal, sys, time

@@ -88,6 +88,7 @@ def test_lines_of_json_follow_until_the_reader_has_gone(client: MetricsServer) -
         assert process.stderr.read() == b""
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_live_view_and_restores_the_terminal(client: MetricsServer) -> None:
     """The screen is redrawn in place; the interrupt leaves no traceback behind."""
     outer, inner = pty.openpty()

@@ -339,6 +339,7 @@ SHAPES: dict[str, list[str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_split_is_even(store: bk.MetadataStore, shape: str) -> None:
     """Ranges of many values differ from their mean by at most a fifth, whatever the paths."""

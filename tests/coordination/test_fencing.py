@@ -350,6 +350,7 @@ class SlowToResend:
         return self._store.submit(op, timeout=timeout)
 
 
+@pytest.mark.slow
 def test_threads_are_preempted_between_any_two_lines() -> None:
     """Each write beside updates of the lock ends, once and in order, whichever thread stands."""
 

@@ -16,6 +16,7 @@ from ..programs import run_python
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "job_queue.py")
 
 
+@pytest.mark.slow
 def test_the_demonstration() -> None:
     """Without arguments it runs in memory: two jobs are done, one fails three times."""
     ended = run_python(EXAMPLE, "--idle", "0.3", check=True)

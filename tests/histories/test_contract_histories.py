@@ -66,7 +66,7 @@ class ContractRun:
         self.owner = Owner(owner, self._open(self._direct), "/e")
         for name, store in zip("ab", stores, strict=True):
             self.workers.start(Client(store, name, self.history), PATHS, threads=4)
-        self.progress(200)
+        self.progress(100)
         return self
 
     def progress(self, operations: int) -> None:
@@ -117,7 +117,7 @@ def test_in_memory(fresh_url: Callable[[str], str]) -> None:
     """In memory, everything can be explained, and the watch has no gap."""
     url = fresh_url("memory")
     with bk.open_store(url), ContractRun(url, url) as run:
-        run.progress(1000)
+        run.progress(500)
     assert all(event.kind != "gap" for event in run.watches[0].record.events)
 
 
@@ -151,7 +151,7 @@ def test_killed(nemesis: Nemesis) -> None:
         for _ in range(2):
             nemesis.kill()
             nemesis.restart()
-            run.progress(200)
+            run.progress(100)
 
 
 def test_an_outage_longer_than_the_session(nemesis: Nemesis) -> None:

@@ -205,8 +205,8 @@ def under_full_load(url: str, seconds: float) -> None:
 
 
 def test_full_load(store_url: str) -> None:
-    """64 threads for 5 s: bounds hold, no thread starves; a close ends all and loses nothing."""
-    under_full_load(store_url, 5.0)
+    """64 threads for 3 s: bounds hold, no thread starves; a close ends all and loses nothing."""
+    under_full_load(store_url, 3.0)
 
 
 @pytest.mark.soak

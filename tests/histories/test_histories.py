@@ -52,7 +52,7 @@ class Run:
         self.workers.start_tasks(
             lambda: bk.open_async_store(self._url, **self._options), "c", PATHS, tasks=4
         )
-        self.workers.progress(200)
+        self.workers.progress(100)
         return self
 
     def __exit__(self, *caught: object) -> None:
@@ -91,7 +91,7 @@ def under_way(history: Sequence[Op], moment: float) -> int:
 def test_in_memory(fresh_url: Callable[[str], str]) -> None:
     """The clients of a store in memory agree on what happened."""
     with Run(fresh_url("memory")) as run:
-        run.workers.progress(2000)
+        run.workers.progress(1000)
     assert not left_open(run.history)
 
 
@@ -155,7 +155,7 @@ def test_paused_for_longer_than_the_deadline(nemesis: Nemesis) -> None:
         for rounds in count(1):
             run.workers.hurry(max(1.0, 4 * run.workers.slowest()))
             nemesis.pause(2.0, until=partial(some_end_unsent, run, len(run.history)))
-            run.workers.progress(200)
+            run.workers.progress(100)
             # Unknown is a write that is on its way when the pause begins, and there may be none.
             if rounds >= 2 and any(op.outcome == "unknown" for op in run.history):
                 break

@@ -418,11 +418,11 @@ def test_emptying_a_table_bears_concurrent_removals(table: ScannableTable) -> No
 
 @pytest.mark.slow
 def test_emptying_a_large_table(fresh_url: Callable[[str], str]) -> None:
-    """100,000 keys go in batches, beside removals of single keys; each is removed once."""
+    """20,000 keys go in batches, beside removals of single keys; each is removed once."""
     with bk.open_store(fresh_url("memory")) as store, MetaStore(store) as tables:
         table = tables.create_scannable_table("t")
         record = encoded(Record({"f": b"1"}))
-        keys = [f"{number:06}" for number in range(100_000)]
+        keys = [f"{number:06}" for number in range(20_000)]
         puts = (bk.Put(f"/metastore/tables/t/{key}", record) for key in keys)
         assert all(outcome.ok for outcome in store.apply_stream(puts))
         before = store.metrics().writes.batches
@@ -436,8 +436,8 @@ def test_emptying_a_large_table(fresh_url: Callable[[str], str]) -> None:
                     continue
                 others += 1
             removed = [result(future) for future in clears]
-        assert store.metrics().writes.batches - before < 20_000
-        assert sum(removed) + others == 100_000
+        assert store.metrics().writes.batches - before < 4_000
+        assert sum(removed) + others == 20_000
         assert keys_of(table.open_cursor()) == []
 
 

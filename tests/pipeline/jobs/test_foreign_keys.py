@@ -172,6 +172,7 @@ def test_ten_thousand_of_them_are_counted_over_the_ranges(
     assert summary["first_foreign_keys_left"] == [f"/m//{number:05}" for number in range(10)]
 
 
+@pytest.mark.full
 def test_a_store_without_any_says_that_there_are_none(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:

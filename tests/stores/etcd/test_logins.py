@@ -420,6 +420,7 @@ def test_a_version_that_may_lose_writes_is_known(version: str | None, faulty: bo
     assert may_lose_writes(version) is faulty
 
 
+@pytest.mark.server
 def test_a_version_that_may_lose_writes_is_warned_of_once(
     fresh_url: Callable[[str], str],
     monkeypatch: pytest.MonkeyPatch,

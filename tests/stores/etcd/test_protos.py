@@ -11,6 +11,8 @@ import pytest
 
 from ...programs import run_python
 
+pytestmark = pytest.mark.slow  # Each starts a Python.
+
 LOAD = "from batchkeeper.stores.etcd.protos import grpc_stubs, messages\n"
 WORKS = (
     "request = messages.TxnRequest(success=[{'request_put': {'key': b'k', 'value': b'v'}}])\n"
