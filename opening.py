@@ -7,8 +7,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import replace
-from types import TracebackType
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from .batching import AsyncMetadataStore, BatchingConfig, Hook, MetadataStore
@@ -123,25 +122,17 @@ def open_async_store(
     return _Opening(url, options, config, timeout, wrappers, check_hooks(hooks))
 
 
+@dataclass(eq=False, repr=False)
 class _Opening:
     """An asynchronous store that ``await`` or ``async with`` opens."""
 
-    def __init__(
-        self,
-        url: str,
-        options: ConnectOptions,
-        config: BatchingConfig,
-        timeout: float,
-        wrappers: Sequence[Wrapper],
-        hooks: Sequence[Hook],
-    ) -> None:
-        self._url = url
-        self._options = options
-        self._config = config
-        self._timeout = timeout
-        self._wrappers = wrappers
-        self._hooks = hooks
-        self._store: AsyncMetadataStore | None = None
+    _url: str
+    _options: ConnectOptions
+    _config: BatchingConfig
+    _timeout: float
+    _wrappers: Sequence[Wrapper]
+    _hooks: Sequence[Hook]
+    _store: AsyncMetadataStore | None = None
 
     async def _open(self) -> AsyncMetadataStore:
         abandonment = Abandonment()
@@ -174,12 +165,7 @@ class _Opening:
         self._store = await self._open()
         return self._store
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._store is not None:
             await self._store.close()
 

@@ -117,7 +117,7 @@ class AsyncSignal:
 
 
 class AsyncGate:
-    """Lets one task through at a time."""
+    """Lets one task through at a time; also a context manager."""
 
     __slots__ = ("_lock",)
 
@@ -138,3 +138,9 @@ class AsyncGate:
     def leave(self) -> None:
         """Let the next one through."""
         self._lock.release()
+
+    async def __aenter__(self) -> None:
+        await self.enter()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.leave()

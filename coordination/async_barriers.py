@@ -10,7 +10,6 @@ import contextlib
 import re
 import uuid
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
@@ -160,12 +159,7 @@ class AsyncDoubleBarrier:
         await self.enter()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if error is None:
             await self.leave()
         else:

@@ -321,14 +321,11 @@ class AsyncClaim:
             LockLostError: it has ended.
             MetadataStoreError: the put has failed; see its ``outcome``.
         """
-        await self._updating.enter()
-        try:
+        async with self._updating:
             conflicts = AsyncConflicts(self._store.operation_timeout, self._path)
             while refused := await self._put(value):
                 await conflicts.pause(refused)
                 await self._read()
-        finally:
-            self._updating.leave()
 
     async def _put(self, value: bytes) -> BadVersionError | None:
         """Put a value; return the refusal if its version is not the known one."""

@@ -196,8 +196,7 @@ def _disown_all() -> None:
         counter._disown()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork.
-    os.register_at_fork(after_in_child=_disown_all)
+os.register_at_fork(after_in_child=_disown_all)
 
 
 def _check_count(name: str, value: int) -> int:

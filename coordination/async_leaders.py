@@ -56,11 +56,8 @@ class AsyncLeaderWatch(AsyncIterator[bytes | None]):
         return self
 
     async def __anext__(self) -> bytes | None:
-        await self._gate.enter()
-        try:
+        async with self._gate:
             return await self._next()
-        finally:
-            self._gate.leave()
 
     async def __aenter__(self) -> Self:
         return self

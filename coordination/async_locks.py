@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from types import TracebackType
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
@@ -133,12 +132,7 @@ class AsyncHolder(AsyncHold):
         await self.acquire()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, *__: object) -> None:
         try:
             await self.release()
         except MetadataStoreError as failure:

@@ -154,8 +154,7 @@ class AsyncMembership:
         """
         data = check_value(data)
         self._store.session  # noqa: B018 - it raises in a forked process
-        await self._gate.enter()
-        try:
+        async with self._gate:
             if self._left:
                 raise LockLostError(f"this process has left {self.path}", path=self.path)
             before, self._data = self._data, data
@@ -166,8 +165,6 @@ class AsyncMembership:
                     if error.outcome == "not_applied":
                         self._data = before
                     raise
-        finally:
-            self._gate.leave()
 
     async def leave(self) -> None:
         """Leave the group. Leaving twice is harmless.
@@ -218,8 +215,7 @@ class AsyncMembership:
             MetadataStoreError: a request has failed. The value may still exist, and the next
                 attempt finds it.
         """
-        await self._gate.enter()
-        try:
+        async with self._gate:
             if self._left or self.joined:
                 return True
             if self._next.lost.is_set():
@@ -229,8 +225,6 @@ class AsyncMembership:
                 return False
             self._current = self._next
             return True
-        finally:
-            self._gate.leave()
 
     def check_session(self) -> bool:
         """End the incarnation if its session has ended; return whether it is time to rejoin."""
@@ -247,12 +241,9 @@ class AsyncMembership:
         """Read the value if others have read another one, and end if it is missing."""
         if not self.joined or id_found == self._current.id:
             return
-        await self._gate.enter()
-        try:
+        async with self._gate:
             if self.joined and not await self._find(self._current):
                 self._current.lost.set()
-        finally:
-            self._gate.leave()
 
     def drop(self) -> None:
         """Leave, without waiting for anything."""

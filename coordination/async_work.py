@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import TracebackType
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
@@ -485,12 +484,7 @@ class AsyncJob(ClaimedJob):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if error is None:
             await self.done()
         else:

@@ -54,7 +54,7 @@ Signal = threading.Event
 
 
 class Gate:
-    """Lets one thread through at a time."""
+    """Lets one thread through at a time; also a context manager."""
 
     __slots__ = ("_lock",)
 
@@ -67,4 +67,10 @@ class Gate:
 
     def leave(self) -> None:
         """Let the next one through."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
         self._lock.release()

@@ -160,39 +160,18 @@ def key_named(name: bytes) -> bytes:
     return re.sub(rb"\\x(..)", lambda found: bytes.fromhex(found[1].decode()), name)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Columns(Sequence[_T]):
     """The columns that pages with and without values share."""
 
-    __slots__ = (
-        "created",
-        "ephemeral",
-        "foreign",
-        "modified",
-        "owned",
-        "paths",
-        "revisions",
-        "versions",
-    )
-
-    def __init__(
-        self,
-        paths: Sequence[str],
-        versions: Sequence[int],
-        revisions: Sequence[int],
-        ephemeral: Sequence[bool],
-        created: Sequence[int | None] | None = None,
-        modified: Sequence[int | None] | None = None,
-        owned: Sequence[bool] | None = None,
-        foreign: Sequence[bytes] = (),
-    ) -> None:
-        self.paths = paths
-        self.versions = versions
-        self.revisions = revisions
-        self.ephemeral = ephemeral
-        self.created = created
-        self.modified = modified
-        self.owned = owned
-        self.foreign = foreign
+    paths: Sequence[str]
+    versions: Sequence[int]
+    revisions: Sequence[int]
+    ephemeral: Sequence[bool]
+    created: Sequence[int | None] | None = None
+    modified: Sequence[int | None] | None = None
+    owned: Sequence[bool] | None = None
+    foreign: Sequence[bytes] = ()
 
     def __len__(self) -> int:
         return len(self.paths)

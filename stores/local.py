@@ -6,6 +6,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 from typing import Final, TypeAlias
@@ -50,24 +51,18 @@ class LocalSession:
         self._closed = True
 
 
+@dataclass(eq=False, repr=False)
 class _LocalWatch:
     """One watch. It is also the handle that closes it."""
 
-    def __init__(
-        self,
-        watches: LocalWatches,
-        prefix: str,
-        deliver: Callable[[Sequence[WatchEvent]], None],
-        fail: Callable[[MetadataStoreError], None],
-    ) -> None:
-        self.prefix = prefix
-        self._watches = watches
-        self._deliver = deliver
-        self._fail = fail
-        # Held while events are delivered, so that `close` can wait for the end of that. Reentrant,
-        # because `deliver` may call `close`.
-        self._delivering = threading.RLock()
-        self._closed = False
+    _watches: LocalWatches
+    prefix: str
+    _deliver: Callable[[Sequence[WatchEvent]], None]
+    _fail: Callable[[MetadataStoreError], None]
+    # Held while events are delivered, so that `close` can wait for the end of that. Reentrant,
+    # because `deliver` may call `close`.
+    _delivering: threading.RLock = field(default_factory=threading.RLock)
+    _closed: bool = False
 
     def take(self, events: Sequence[WatchEvent] | MetadataStoreError) -> None:
         with self._delivering:

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ..ops.sessions import SessionEvent, SessionState
@@ -38,6 +39,7 @@ __all__ = ["SessionMachine"]
 _NOTHING: Final[Sequence[SessionEvent]] = ()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SessionMachine:
     """The session of one client, and the events that follow from what happens to it.
 
@@ -65,24 +67,13 @@ class SessionMachine:
             grows by one when a session ends.
     """
 
-    __slots__ = (
-        "_closed",
-        "_disconnected",
-        "_restoring",
-        "_sent",
-        "id",
-        "number",
-        "timeout",
-    )
-
-    def __init__(self, timeout: float) -> None:
-        self.id: str | None = None
-        self.timeout = timeout
-        self.number = 1
-        self._sent = -math.inf  # when the last confirmed request of the session was sent
-        self._disconnected: float | None = None  # since when there is no connection
-        self._restoring = False  # whether a loss was reported, and no new session since
-        self._closed = False
+    timeout: float
+    id: str | None = None
+    number: int = 1
+    _sent: float = -math.inf  # when the last confirmed request of the session was sent
+    _disconnected: float | None = None  # since when there is no connection
+    _restoring: bool = False  # whether a loss was reported, and no new session since
+    _closed: bool = False
 
     @property
     def state(self) -> SessionState:

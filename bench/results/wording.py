@@ -17,12 +17,7 @@ def number(value: float | None) -> str:
 
 def milliseconds(seconds: float | None) -> str:
     """Return a time in milliseconds with three significant digits."""
-    if seconds is None:
-        return ""
-    value = seconds * 1000
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return times(None if seconds is None else seconds * 1000)
 
 
 def times(ratio: float | None) -> str:

@@ -8,7 +8,6 @@ import re
 import time
 import uuid
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Self
 
 from ...batching import MetadataStore
@@ -158,12 +157,7 @@ class DoubleBarrier:
         self.enter()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if error is None:
             self.leave()
         else:

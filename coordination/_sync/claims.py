@@ -318,14 +318,11 @@ class Claim:
             LockLostError: it has ended.
             MetadataStoreError: the put has failed; see its ``outcome``.
         """
-        self._updating.enter()
-        try:
+        with self._updating:
             conflicts = Conflicts(self._store.operation_timeout, self._path)
             while refused := self._put(value):
                 conflicts.pause(refused)
                 self._read()
-        finally:
-            self._updating.leave()
 
     def _put(self, value: bytes) -> BadVersionError | None:
         """Put a value; return the refusal if its version is not the known one."""

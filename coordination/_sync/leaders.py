@@ -54,11 +54,8 @@ class LeaderWatch(Iterator[bytes | None]):
         return self
 
     def __next__(self) -> bytes | None:
-        self._gate.enter()
-        try:
+        with self._gate:
             return self._next()
-        finally:
-            self._gate.leave()
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import nullcontext
-from types import TracebackType
 from typing import Final, Self
 
 from ...batching import MetadataStore
@@ -120,12 +119,7 @@ class Holder(Hold):
         self.acquire()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         try:
             self.release()
         except MetadataStoreError as failure:

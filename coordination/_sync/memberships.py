@@ -152,8 +152,7 @@ class Membership:
         """
         data = check_value(data)
         self._store.session  # noqa: B018 - it raises in a forked process
-        self._gate.enter()
-        try:
+        with self._gate:
             if self._left:
                 raise LockLostError(f"this process has left {self.path}", path=self.path)
             before, self._data = self._data, data
@@ -164,8 +163,6 @@ class Membership:
                     if error.outcome == "not_applied":
                         self._data = before
                     raise
-        finally:
-            self._gate.leave()
 
     def leave(self) -> None:
         """Leave the group. Leaving twice is harmless.
@@ -216,8 +213,7 @@ class Membership:
             MetadataStoreError: a request has failed. The value may still exist, and the next
                 attempt finds it.
         """
-        self._gate.enter()
-        try:
+        with self._gate:
             if self._left or self.joined:
                 return True
             if self._next.lost.is_set():
@@ -227,8 +223,6 @@ class Membership:
                 return False
             self._current = self._next
             return True
-        finally:
-            self._gate.leave()
 
     def check_session(self) -> bool:
         """End the incarnation if its session has ended; return whether it is time to rejoin."""
@@ -245,12 +239,9 @@ class Membership:
         """Read the value if others have read another one, and end if it is missing."""
         if not self.joined or id_found == self._current.id:
             return
-        self._gate.enter()
-        try:
+        with self._gate:
             if self.joined and not self._find(self._current):
                 self._current.lost.set()
-        finally:
-            self._gate.leave()
 
     def drop(self) -> None:
         """Leave, without waiting for anything."""

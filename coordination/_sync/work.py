@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import TracebackType
 from typing import Final, Self
 
 from ...batching import MetadataStore
@@ -482,12 +481,7 @@ class Job(ClaimedJob):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if error is None:
             self.done()
         else:

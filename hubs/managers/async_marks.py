@@ -333,8 +333,7 @@ class AsyncConsumeMarks:
         """Write marks, and return the error of one that could not be written."""
         failed: MetadataStoreError | None = None
         ended: Sequence[Version | MetadataStoreError | None]
-        await self._gate.enter()
-        try:
+        async with self._gate:
             with self._lock:
                 news = [
                     (mark, mark.newest)
@@ -352,8 +351,6 @@ class AsyncConsumeMarks:
                     error = self._settle(mark, newest, one)
                     failed = failed or error
                 wake = self._urgent
-        finally:
-            self._gate.leave()
         if wake:
             self._wake.set()
         return failed

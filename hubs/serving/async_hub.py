@@ -341,8 +341,7 @@ class AsyncTopicHub:
         if not self._started:
             return
         self._stopped.set()
-        await self._stopping.enter()
-        try:
+        async with self._stopping:
             if self._serves:
                 await self._holding.release_all()
                 try:
@@ -350,8 +349,6 @@ class AsyncTopicHub:
                 except MetadataStoreError as error:
                     log.warning("consume marks are lost", hub=self.address, reason=str(error))
             await self._stack.aclose()
-        finally:
-            self._stopping.leave()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -198,14 +198,11 @@ class AsyncOwnedTopic:
 
     async def _append(self) -> None:
         """Append all waiting messages, unless another call has done so in the meantime."""
-        await self._gate.enter()
-        try:
+        async with self._gate:
             with self._lock:
                 waiting, self._waiting = self._waiting, []
             if waiting:
                 await self._append_all(waiting)
-        finally:
-            self._gate.leave()
 
     async def _append_all(self, waiting: list[_Waiting]) -> None:
         try:

@@ -165,12 +165,9 @@ class AsyncByGeneration:
             return known
         # A hub may claim thousands of topics at once, whose keys share few generations.
         gate = self._gates.setdefault(at, AsyncGate())
-        await gate.enter()
-        try:
+        async with gate:
             known = self._known.get(at)
             return (await self._generations([at]))[0] if known is None else known
-        finally:
-            gate.leave()
 
     async def _generations(self, places: Sequence[str]) -> list[int]:
         """Return the versions of generations.

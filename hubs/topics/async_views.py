@@ -161,8 +161,7 @@ class AsyncView(Generic[T, V]):
     # --- in the follower
 
     async def _read_all(self) -> None:
-        await self._gate.enter()
-        try:
+        async with self._gate:
             if self._lags:  # A new session may start on a server that lags behind.
                 await self._store.sync()
             values = {}
@@ -171,16 +170,13 @@ class AsyncView(Generic[T, V]):
                 if path != self._path and decoded is not None:
                     values[path] = decoded
             self._values = values
-        finally:
-            self._gate.leave()
 
     async def _read_changed(self, event: WatchEvent) -> None:
         if event.path != self._path:
             await self._read_some((event.path,))
 
     async def _read_some(self, paths: tuple[str, ...]) -> None:
-        await self._gate.enter()
-        try:
+        async with self._gate:
             values = dict(self._values or {})
             for path in paths:
                 found = await self._store.get(path)
@@ -190,5 +186,3 @@ class AsyncView(Generic[T, V]):
                 else:
                     values[path] = decoded
             self._values = values
-        finally:
-            self._gate.leave()

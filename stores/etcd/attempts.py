@@ -41,70 +41,55 @@ class Terms(NamedTuple):
         return self._replace(lease=lease, on_lease=on_lease(lease.lease))
 
 
-class Attempt:
-    """A write that was not applied and is to be sent again.
+class _Copy:
+    """A write in the form of this attempt, with the attributes of the write.
 
     Attributes:
         request: the write as the engine passed it.
-        there: the places of the puts that found a value, among the parts of the write. A write of
-            one path has one part.
-
-    The other attributes are those of the write.
     """
 
-    __slots__ = (
-        "expected_version",
-        "kind",
-        "options",
-        "path",
-        "request",
-        "session",
-        "there",
-        "value",
-    )
+    __slots__ = ("expected_version", "kind", "options", "path", "request", "session", "value")
 
-    def __init__(self, write: WriteRequest, there: frozenset[int] = frozenset()) -> None:
-        request = write.request if isinstance(write, Attempt | Creation) else write
+    def __init__(self, write: WriteRequest) -> None:
+        request = write.request if isinstance(write, _Copy) else write
         self.request: WriteRequest = request
-        self.there = there
         self.kind: WriteKind = request.kind
         self.path: str = request.path
         self.value: bytes | None = request.value
         self.expected_version: int | None = request.expected_version
         self.options: Options | None = request.options
         # Only an ephemeral write has one, and only it is asked.
-        self.session: int | None = _session_of(write)
+        ephemeral = write.options is not None and write.options.ephemeral
+        self.session: int | None = write.session if ephemeral else None
 
 
-class Creation:
+class Attempt(_Copy):
+    """A write that was not applied and is to be sent again.
+
+    Attributes:
+        there: the places of the puts that found a value, among the parts of the write. A write of
+            one path has one part.
+    """
+
+    __slots__ = ("there",)
+
+    def __init__(self, write: WriteRequest, there: frozenset[int] = frozenset()) -> None:
+        super().__init__(write)
+        self.there = there
+
+
+class Creation(_Copy):
     """A sequential put with the path that the client has chosen for this attempt.
 
     Attributes:
-        request: the put as the engine passed it.
         path: the whole path, with its suffix.
-
-    The other attributes are those of the put.
     """
 
-    __slots__ = (
-        "expected_version",
-        "kind",
-        "options",
-        "path",
-        "request",
-        "session",
-        "value",
-    )
+    __slots__ = ()
 
     def __init__(self, write: WriteRequest, path: str) -> None:
-        request = write.request if isinstance(write, Attempt) else write
-        self.request: WriteRequest = request
-        self.kind: WriteKind = request.kind
+        super().__init__(write)
         self.path = path
-        self.value: bytes | None = request.value
-        self.expected_version: int | None = request.expected_version
-        self.options: Options | None = request.options
-        self.session: int | None = _session_of(write)
 
 
 class LeaseDetached(NamedTuple):
@@ -129,8 +114,3 @@ Pending: TypeAlias = Answer | Attempt | LeaseDetached
 def there_of(request: WriteRequest) -> frozenset[int]:
     """Return the places of the puts of a write that found a value in an earlier attempt."""
     return request.there if isinstance(request, Attempt) else frozenset()
-
-
-def _session_of(request: WriteRequest) -> int | None:
-    options = request.options
-    return request.session if options is not None and options.ephemeral else None

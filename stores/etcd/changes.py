@@ -251,7 +251,7 @@ class _HistoryWatch:
         self._process = os.getpid()
         self._call: Any = None
         try:
-            self._call = link.watch(self._requests(), metadata=link.metadata)
+            self._call = link.calls.watch(self._requests(), metadata=link.metadata)
         except ValueError as error:  # from gRPC, for a call on a closed channel
             raise StoreClosedError("the store is closed") from error
 

@@ -212,7 +212,7 @@ class EtcdConnection:
                 raise self.late("the deadline passed before the request was sent")
             limit = usual.limit((attempt or 0) + overdue) if hurry else math.inf
             try:
-                answer = getattr(link, method)(
+                answer = getattr(link.calls, method)(
                     request, timeout=min(left, limit), metadata=link.metadata
                 )
             except grpc.RpcError as error:
@@ -241,7 +241,7 @@ class EtcdConnection:
         if link is None:
             return None
         try:
-            pending: grpc.Future[Any] = link.range.future(
+            pending: grpc.Future[Any] = link.calls.range.future(
                 request, timeout=timeout, metadata=link.metadata
             )
         except ValueError:  # from gRPC, for a call on a closed channel
@@ -467,7 +467,7 @@ class EtcdConnection:
         pause = self._pause_length(rounds, deadline, cause)
         end = time.monotonic() + pause
         try:
-            member.status(messages.StatusRequest(), timeout=pause, wait_for_ready=True)
+            member.calls.status(messages.StatusRequest(), timeout=pause, wait_for_ready=True)
         except grpc.RpcError as error:
             failure, code, _ = failure_of(error, write=False)
             if failure.reason is Reason.UNREACHABLE:

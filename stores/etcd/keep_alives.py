@@ -55,7 +55,7 @@ class KeepAlives:
         self._sent = 0.0
         self._call: Any = None
         try:
-            self._call = link.keep_alive(
+            self._call = link.calls.keep_alive(
                 self._requests(), metadata=(*link.metadata, REQUIRE_LEADER)
             )
         except ValueError as error:  # from gRPC, for a call on a closed channel
@@ -125,7 +125,7 @@ class KeepAlives:
         request = messages.LeaseTimeToLiveRequest(ID=self._request.ID)
         patience = min(_ANOTHER, self._patience / 2)
         try:
-            self._link.time_to_live(request, timeout=patience, metadata=self._link.metadata)
+            self._link.calls.time_to_live(request, timeout=patience, metadata=self._link.metadata)
         except (grpc.RpcError, ValueError):  # ValueError: from gRPC, for a closed channel
             return False
         return True

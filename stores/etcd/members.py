@@ -13,7 +13,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import grpc
 
@@ -143,6 +143,31 @@ class Credentials:
         return None if self._files is None else self._files.context()
 
 
+class Calls:
+    """The calls on one channel to a member."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        # etcd3's stub for transactions takes messages. These are bytes already, and the size of a
+        # response matters, too.
+        self.txn = channel.unary_unary(
+            "/etcdserverpb.KV/Txn", request_serializer=None, response_deserializer=None
+        )
+        # etcd3 does not know all fields of a watch's request, so these are bytes as well.
+        self.watch = channel.stream_stream(
+            "/etcdserverpb.Watch/Watch",
+            request_serializer=None,
+            response_deserializer=messages.WatchResponse.FromString,
+        )
+        self.range = grpc_stubs.KVStub(channel).Range
+        self.delete_range = grpc_stubs.KVStub(channel).DeleteRange
+        self.grant = grpc_stubs.LeaseStub(channel).LeaseGrant
+        self.revoke = grpc_stubs.LeaseStub(channel).LeaseRevoke
+        self.time_to_live = grpc_stubs.LeaseStub(channel).LeaseTimeToLive
+        self.keep_alive = grpc_stubs.LeaseStub(channel).LeaseKeepAlive
+        self.status = grpc_stubs.MaintenanceStub(channel).Status
+        self.authenticate = grpc_stubs.AuthStub(channel).Authenticate
+
+
 class EtcdMember:
     """One member of the cluster: its channel and the calls on it.
 
@@ -177,76 +202,30 @@ class EtcdMember:
             self._former.close()
 
     def _open(self, credentials: grpc.ChannelCredentials | None) -> None:
-        self.channel: grpc.Channel
-        self.channel = channel = (
+        self.channel: grpc.Channel = (
             grpc.insecure_channel(self.address, options=_CHANNEL_OPTIONS)
             if credentials is None
             else grpc.secure_channel(self.address, credentials, options=_CHANNEL_OPTIONS)
         )
-        # etcd3's stub for transactions takes messages. These are bytes already, and the size of a
-        # response matters, too.
-        self.txn = channel.unary_unary(
-            "/etcdserverpb.KV/Txn", request_serializer=None, response_deserializer=None
-        )
-        # etcd3 does not know all fields of a watch's request, so these are bytes as well.
-        self.watch = channel.stream_stream(
-            "/etcdserverpb.Watch/Watch",
-            request_serializer=None,
-            response_deserializer=messages.WatchResponse.FromString,
-        )
-        self.range = grpc_stubs.KVStub(channel).Range
-        self.delete_range = grpc_stubs.KVStub(channel).DeleteRange
-        self.grant = grpc_stubs.LeaseStub(channel).LeaseGrant
-        self.revoke = grpc_stubs.LeaseStub(channel).LeaseRevoke
-        self.time_to_live = grpc_stubs.LeaseStub(channel).LeaseTimeToLive
-        self.keep_alive = grpc_stubs.LeaseStub(channel).LeaseKeepAlive
-        self.status = grpc_stubs.MaintenanceStub(channel).Status
-        self.authenticate = grpc_stubs.AuthStub(channel).Authenticate
+        self.calls = Calls(self.channel)
 
 
-class Link:
-    """A member that has answered, with its calls and their metadata. Immutable.
+class Link(NamedTuple):
+    """A member that has answered, with its calls and their metadata.
 
     Attributes:
         address: the member's ``host:port``.
+        calls: the calls on its channel.
         version: its version of etcd; ``None`` if it does not show it to this user.
         nesting: whether nested transactions are safe with respect to permissions.
+        metadata: what each call carries: a token, if there is a login.
     """
 
-    __slots__ = (
-        "address",
-        "delete_range",
-        "grant",
-        "keep_alive",
-        "metadata",
-        "nesting",
-        "range",
-        "revoke",
-        "time_to_live",
-        "txn",
-        "version",
-        "watch",
-    )
-
-    def __init__(
-        self,
-        member: EtcdMember,
-        version: str | None,
-        nesting: bool,
-        metadata: tuple[tuple[str, str], ...],
-    ) -> None:
-        self.address = member.address
-        self.txn = member.txn
-        self.range = member.range
-        self.delete_range = member.delete_range
-        self.grant = member.grant
-        self.revoke = member.revoke
-        self.time_to_live = member.time_to_live
-        self.keep_alive = member.keep_alive
-        self.watch = member.watch
-        self.version = version
-        self.nesting = nesting
-        self.metadata = metadata
+    address: str
+    calls: Calls
+    version: str | None
+    nesting: bool
+    metadata: tuple[tuple[str, str], ...]
 
 
 def greet(member: EtcdMember, credentials: Credentials, left: Callable[[], float]) -> Link:
@@ -274,7 +253,7 @@ def greet(member: EtcdMember, credentials: Credentials, left: Callable[[], float
             member.distrust = _distrust(member.address, credentials, left(), message, error)
         raise
     nesting = not credentials.identified or checks_nested_permissions(version)
-    return Link(member, version, nesting, metadata)
+    return Link(member.address, member.calls, version, nesting, metadata)
 
 
 def _log_in(
@@ -284,7 +263,7 @@ def _log_in(
     if credentials.username is None:
         return ()
     try:
-        answer = member.authenticate(credentials.request(), timeout=left())
+        answer = member.calls.authenticate(credentials.request(), timeout=left())
     except grpc.RpcError as error:
         failure, _, message = failure_of(error, write=False)
         if failure.reason is Reason.AUTH_DISABLED:
@@ -307,7 +286,7 @@ def _version_of(
 ) -> str | None:
     """Return the version of a member; ``None`` if it does not show it to this user."""
     try:
-        status = member.status(messages.StatusRequest(), timeout=left(), metadata=metadata)
+        status = member.calls.status(messages.StatusRequest(), timeout=left(), metadata=metadata)
     except grpc.RpcError as error:
         (verdict, reason), _, message = failure_of(error, write=False)
         if verdict is Verdict.LOGIN and credentials.username is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -47,6 +48,7 @@ class _Watches(Protocol):
     def remove(self, watch: EtcdWatch) -> None: ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class EtcdWatch:
     """One watch, and the handle that closes it.
 
@@ -69,53 +71,25 @@ class EtcdWatch:
         error: the error that has ended it.
     """
 
-    __slots__ = (
-        "_closed",
-        "_deliver",
-        "_delivering",
-        "_fail",
-        "_watches",
-        "after",
-        "answered",
-        "doubted",
-        "endings",
-        "error",
-        "fresh",
-        "held",
-        "keys",
-        "lost",
-        "placed",
-        "prefix",
-        "watch_id",
-    )
-
-    def __init__(
-        self,
-        watches: _Watches,
-        prefix: str,
-        keys: Keys,
-        deliver: Callable[[Sequence[WatchEvent]], None],
-        fail: Callable[[MetadataStoreError], None],
-    ) -> None:
-        self.prefix = prefix
-        self.keys = keys
-        self.after = 0
-        self.held: list[WatchEvent] = []
-        self.fresh = False
-        self.lost = False
-        self.doubted = False
-        self.endings = 0
-        self.watch_id = 0
-        self.placed = False
-        self.answered = False
-        self.error: MetadataStoreError | None = None
-        self._watches = watches
-        self._deliver = deliver
-        self._fail = fail
-        # Held during a delivery, so that `close` can wait for its end. Reentrant, because `deliver`
-        # may call `close`.
-        self._delivering = threading.RLock()
-        self._closed = False
+    _watches: _Watches
+    prefix: str
+    keys: Keys
+    _deliver: Callable[[Sequence[WatchEvent]], None]
+    _fail: Callable[[MetadataStoreError], None]
+    after: int = 0
+    held: list[WatchEvent] = field(default_factory=list)
+    fresh: bool = False
+    lost: bool = False
+    doubted: bool = False
+    endings: int = 0
+    watch_id: int = 0
+    placed: bool = False
+    answered: bool = False
+    error: MetadataStoreError | None = None
+    # Held during a delivery, so that `close` can wait for its end. Reentrant, because `deliver`
+    # may call `close`.
+    _delivering: threading.RLock = field(default_factory=threading.RLock)
+    _closed: bool = False
 
     def change(self, changes: Any, *, fragment: bool) -> None:
         """Deliver the changes of all complete revisions in a response.

@@ -59,7 +59,7 @@ class WatchStream:
     def open(self) -> Any:
         """Open the stream; return an iterator of its responses."""
         try:
-            self._call = self._link.watch(
+            self._call = self._link.calls.watch(
                 self._requests(), metadata=(*self._link.metadata, REQUIRE_LEADER)
             )
         except ValueError as error:  # from gRPC, for a call on a closed channel

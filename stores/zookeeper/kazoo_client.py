@@ -13,7 +13,7 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from struct import Struct
@@ -106,11 +106,6 @@ class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
         if level < logging.INFO:
             return False
         return self.logger.isEnabledFor(level if level >= logging.ERROR else logging.DEBUG)
-
-    def process(
-        self, msg: Any, kwargs: MutableMapping[str, Any]
-    ) -> tuple[Any, MutableMapping[str, Any]]:
-        return msg, kwargs
 
 
 _logger: Final = logging.getLogger(__name__)

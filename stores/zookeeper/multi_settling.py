@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Final, NamedTuple, TypeAlias
@@ -93,40 +94,21 @@ Outcome: TypeAlias = Applied | Refused | TooLong | int | MetadataStoreError
 _Answer: TypeAlias = Done | Refused | int | MetadataStoreError
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Lost:
     """A multi whose first attempt got no answer, or an unreadable one."""
 
-    __slots__ = (
-        "before",
-        "body",
-        "index",
-        "outcome",
-        "refusal",
-        "slot",
-        "steps",
-        "unknown",
-        "voided",
-    )
-
-    def __init__(
-        self,
-        index: int,
-        slot: Slot,
-        body: bytes,
-        steps: Sequence[Step],
-        unknown: IndeterminateError,
-    ) -> None:
-        self.index = index
-        self.slot = slot
-        self.body = body
-        self.steps = steps
-        self.unknown = unknown
-        self.before = slot.version
-        #: The outcome if it is shut out; ``None`` while it is still to be applied.
-        self.refusal: Outcome | None = None
-        #: Whether a request to shut it out was sent.
-        self.voided = False
-        self.outcome: Outcome | None = None
+    index: int
+    slot: Slot
+    body: bytes
+    steps: Sequence[Step]
+    unknown: IndeterminateError
+    before: int  # the version of the slot
+    #: The outcome if it is shut out; ``None`` while it is still to be applied.
+    refusal: Outcome | None = None
+    #: Whether a request to shut it out was sent.
+    voided: bool = False
+    outcome: Outcome | None = None
 
     @property
     def size(self) -> int:
@@ -207,7 +189,7 @@ class MultiSettler:
                 steps = groups[i].steps
                 answer = _understand(reply, steps)
                 if isinstance(answer, IndeterminateError):
-                    lost.append(_Lost(i, slot, bodies[i], steps, answer))
+                    lost.append(_Lost(i, slot, bodies[i], steps, answer, slot.version))
                 else:
                     judged.append((i, self._judge(slot, answer)))
             judged += [(multi.index, multi.outcome) for multi in self._settle(lost, deadline)]

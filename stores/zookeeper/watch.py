@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...ops.errors import MetadataStoreError
@@ -26,6 +27,7 @@ class Owner(Protocol):
         """Forget a watch."""
 
 
+@dataclass(eq=False, repr=False)
 class ZooKeeperWatch:
     """One watch, and its handle.
 
@@ -40,23 +42,16 @@ class ZooKeeperWatch:
         begun: whether it is among the watches that get events. Set by their thread.
     """
 
-    def __init__(
-        self,
-        watches: Owner,
-        prefix: str,
-        deliver: Callable[[Sequence[WatchEvent]], None],
-        fail: Callable[[MetadataStoreError], None],
-    ) -> None:
-        self.prefix = prefix
-        self.begins = 0
-        self.begun = False
-        self._watches = watches
-        self._deliver = deliver
-        self._fail = fail
-        # Held while events are delivered, so that `close` can wait for the end of that. Reentrant,
-        # because `deliver` may call `close`.
-        self._delivering = threading.RLock()
-        self._closed = False
+    _watches: Owner
+    prefix: str
+    _deliver: Callable[[Sequence[WatchEvent]], None]
+    _fail: Callable[[MetadataStoreError], None]
+    begins: int = 0
+    begun: bool = False
+    # Held while events are delivered, so that `close` can wait for the end of that. Reentrant,
+    # because `deliver` may call `close`.
+    _delivering: threading.RLock = field(default_factory=threading.RLock)
+    _closed: bool = False
 
     def take(self, events: Sequence[WatchEvent]) -> None:
         """Deliver events."""

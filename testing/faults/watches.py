@@ -105,30 +105,18 @@ class FaultyWatches:
         fail: Callable[[MetadataStoreError], None],
         deadline: float,
     ) -> WatchHandle:
-        return self._run(
-            "watch",
-            prefix,
-            lambda: self._begin(prefix, after, deliver, fail, deadline),
-            deadline,
-        )
+        def begin() -> WatchHandle:
+            with self._lock:
+                watch = _FaultyWatch(prefix, deliver, fail, self._holding, self._remove)
+                self._open.append(watch)
+            try:
+                watch.open(self._watches.watch(prefix, after, watch.take, watch.end, deadline))
+            except BaseException:
+                self._remove(watch)
+                raise
+            return watch
 
-    def _begin(
-        self,
-        prefix: str,
-        after: int | None,
-        deliver: Callable[[Sequence[WatchEvent]], None],
-        fail: Callable[[MetadataStoreError], None],
-        deadline: float,
-    ) -> WatchHandle:
-        with self._lock:
-            watch = _FaultyWatch(prefix, deliver, fail, self._holding, self._remove)
-            self._open.append(watch)
-        try:
-            watch.open(self._watches.watch(prefix, after, watch.take, watch.end, deadline))
-        except BaseException:
-            self._remove(watch)
-            raise
-        return watch
+        return self._run("watch", prefix, begin, deadline)
 
     def _remove(self, watch: _FaultyWatch) -> None:
         with self._lock:

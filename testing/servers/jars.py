@@ -11,6 +11,24 @@ from typing import Final
 
 __all__ = ["ZOOKEEPER_JARS"]
 
+# The jars that the versions from 3.8 on have in common.
+_SINCE_3_8: Final = {
+    "commons-io:commons-io:2.17.0": "4aa4ca48f3dfd30b78220b7881d8cb93eac4093ec94361b6befa9487998a550b",
+    "io.dropwizard.metrics:metrics-core:4.2.30": "8eeac95450c03378d9d4c1dedff7118bb63508a97613f4df074c924e1b82ccfb",
+    "io.netty:netty-buffer:4.1.130.Final": "00a522b67ea35cb7b4dd9cf27f85c6c58f5e306785aa045302e5f6b2d4944a87",
+    "io.netty:netty-codec:4.1.130.Final": "52636bc29bd62120b97bbe5d1d21eab9b1cb2bef8efbb54d2221c5f3fa08d8cd",
+    "io.netty:netty-common:4.1.130.Final": "53921f28dd5a352b1bed0e1cbcc54d013dc60ffebeae9b2b1e53eabef317e581",
+    "io.netty:netty-handler:4.1.130.Final": "98c78ec187ca30a4b9775bf6f632f5c9929db6bf06a60e6971f945813880ca0f",
+    "io.netty:netty-resolver:4.1.130.Final": "48c5b218a89d184e1b601d46433957f515fcefdb4464182b1348bce4f5a18f35",
+    "io.netty:netty-transport-classes-epoll:4.1.130.Final": "1c352508d70aca1ccc3068daac907ad1e9d8dc68b07148d57426730bf0d0c8b6",
+    "io.netty:netty-transport-native-unix-common:4.1.130.Final": "cf5efc4168597d7cd14695b469418cac2a1134533f9a0c82ef0538d796fd39e1",
+    "io.netty:netty-transport:4.1.130.Final": "1bf573266d271f856705a9984d25449c56a1d73c02a16af12033ceccfe555dbb",
+    "org.apache.yetus:audience-annotations:0.12.0": "ffb101fc066360ff3c77457c927fd7967fb096a6ee9e046ab7071447d8208efc",
+    "org.slf4j:slf4j-api:2.0.13": "e7c2a48e8515ba1f49fa637d57b4e2f590b3f5bd97407ac699c3aa5efb1204a9",
+    "org.slf4j:slf4j-simple:2.0.13": "3153fe1d689cffb94f1530b58470c306685ba68844de8857116e3b6ebb81d9f7",
+    "org.xerial.snappy:snappy-java:1.1.10.8": "50485d06037fea3d6e40c968386feeca6338cc9872e25549593ff3eb352cefcc",
+}
+
 ZOOKEEPER_JARS: Final[Mapping[str, Mapping[str, str]]] = {
     # This version is not supported. It is here to test that it is refused.
     "3.5.10": {
@@ -63,39 +81,13 @@ ZOOKEEPER_JARS: Final[Mapping[str, Mapping[str, str]]] = {
         "org.xerial.snappy:snappy-java:1.1.10.8": "50485d06037fea3d6e40c968386feeca6338cc9872e25549593ff3eb352cefcc",
     },
     "3.8.7": {
-        "commons-io:commons-io:2.17.0": "4aa4ca48f3dfd30b78220b7881d8cb93eac4093ec94361b6befa9487998a550b",
-        "io.dropwizard.metrics:metrics-core:4.2.30": "8eeac95450c03378d9d4c1dedff7118bb63508a97613f4df074c924e1b82ccfb",
-        "io.netty:netty-buffer:4.1.130.Final": "00a522b67ea35cb7b4dd9cf27f85c6c58f5e306785aa045302e5f6b2d4944a87",
-        "io.netty:netty-codec:4.1.130.Final": "52636bc29bd62120b97bbe5d1d21eab9b1cb2bef8efbb54d2221c5f3fa08d8cd",
-        "io.netty:netty-common:4.1.130.Final": "53921f28dd5a352b1bed0e1cbcc54d013dc60ffebeae9b2b1e53eabef317e581",
-        "io.netty:netty-handler:4.1.130.Final": "98c78ec187ca30a4b9775bf6f632f5c9929db6bf06a60e6971f945813880ca0f",
-        "io.netty:netty-resolver:4.1.130.Final": "48c5b218a89d184e1b601d46433957f515fcefdb4464182b1348bce4f5a18f35",
-        "io.netty:netty-transport-classes-epoll:4.1.130.Final": "1c352508d70aca1ccc3068daac907ad1e9d8dc68b07148d57426730bf0d0c8b6",
-        "io.netty:netty-transport-native-unix-common:4.1.130.Final": "cf5efc4168597d7cd14695b469418cac2a1134533f9a0c82ef0538d796fd39e1",
-        "io.netty:netty-transport:4.1.130.Final": "1bf573266d271f856705a9984d25449c56a1d73c02a16af12033ceccfe555dbb",
-        "org.apache.yetus:audience-annotations:0.12.0": "ffb101fc066360ff3c77457c927fd7967fb096a6ee9e046ab7071447d8208efc",
+        **_SINCE_3_8,
         "org.apache.zookeeper:zookeeper-jute:3.8.7": "a4980a3cd8fe0b4640326ccb4048556de66a34d0ed0c12a2380df7315de15b36",
         "org.apache.zookeeper:zookeeper:3.8.7": "fd12731eecb5d3ace48fa25f0141f011bcb13273b5dca301ff15d5409bd52a91",
-        "org.slf4j:slf4j-api:2.0.13": "e7c2a48e8515ba1f49fa637d57b4e2f590b3f5bd97407ac699c3aa5efb1204a9",
-        "org.slf4j:slf4j-simple:2.0.13": "3153fe1d689cffb94f1530b58470c306685ba68844de8857116e3b6ebb81d9f7",
-        "org.xerial.snappy:snappy-java:1.1.10.8": "50485d06037fea3d6e40c968386feeca6338cc9872e25549593ff3eb352cefcc",
     },
     "3.9.6": {
-        "commons-io:commons-io:2.17.0": "4aa4ca48f3dfd30b78220b7881d8cb93eac4093ec94361b6befa9487998a550b",
-        "io.dropwizard.metrics:metrics-core:4.2.30": "8eeac95450c03378d9d4c1dedff7118bb63508a97613f4df074c924e1b82ccfb",
-        "io.netty:netty-buffer:4.1.130.Final": "00a522b67ea35cb7b4dd9cf27f85c6c58f5e306785aa045302e5f6b2d4944a87",
-        "io.netty:netty-codec:4.1.130.Final": "52636bc29bd62120b97bbe5d1d21eab9b1cb2bef8efbb54d2221c5f3fa08d8cd",
-        "io.netty:netty-common:4.1.130.Final": "53921f28dd5a352b1bed0e1cbcc54d013dc60ffebeae9b2b1e53eabef317e581",
-        "io.netty:netty-handler:4.1.130.Final": "98c78ec187ca30a4b9775bf6f632f5c9929db6bf06a60e6971f945813880ca0f",
-        "io.netty:netty-resolver:4.1.130.Final": "48c5b218a89d184e1b601d46433957f515fcefdb4464182b1348bce4f5a18f35",
-        "io.netty:netty-transport-classes-epoll:4.1.130.Final": "1c352508d70aca1ccc3068daac907ad1e9d8dc68b07148d57426730bf0d0c8b6",
-        "io.netty:netty-transport-native-unix-common:4.1.130.Final": "cf5efc4168597d7cd14695b469418cac2a1134533f9a0c82ef0538d796fd39e1",
-        "io.netty:netty-transport:4.1.130.Final": "1bf573266d271f856705a9984d25449c56a1d73c02a16af12033ceccfe555dbb",
-        "org.apache.yetus:audience-annotations:0.12.0": "ffb101fc066360ff3c77457c927fd7967fb096a6ee9e046ab7071447d8208efc",
+        **_SINCE_3_8,
         "org.apache.zookeeper:zookeeper-jute:3.9.6": "74f9cb1e4ba899ecc4b816201b4afd1c63c256705bd9176393fac4071597c75f",
         "org.apache.zookeeper:zookeeper:3.9.6": "09bdf93be7c0b5b7cd9fe51bee6abe424796cd5aaf75cf0c10bbd6f1273562ee",
-        "org.slf4j:slf4j-api:2.0.13": "e7c2a48e8515ba1f49fa637d57b4e2f590b3f5bd97407ac699c3aa5efb1204a9",
-        "org.slf4j:slf4j-simple:2.0.13": "3153fe1d689cffb94f1530b58470c306685ba68844de8857116e3b6ebb81d9f7",
-        "org.xerial.snappy:snappy-java:1.1.10.8": "50485d06037fea3d6e40c968386feeca6338cc9872e25549593ff3eb352cefcc",
     },
 }

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Final, Self, TypeAlias
 
 from ...ops.errors import InvalidSettingError
@@ -289,12 +288,7 @@ class LocalServer(ABC):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.clustered:
             # Without its followers, an etcd that is asked to end waits for seven seconds.
             self.kill()

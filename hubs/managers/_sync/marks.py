@@ -329,8 +329,7 @@ class ConsumeMarks:
         """Write marks, and return the error of one that could not be written."""
         failed: MetadataStoreError | None = None
         ended: Sequence[Version | MetadataStoreError | None]
-        self._gate.enter()
-        try:
+        with self._gate:
             with self._lock:
                 news = [
                     (mark, mark.newest)
@@ -348,8 +347,6 @@ class ConsumeMarks:
                     error = self._settle(mark, newest, one)
                     failed = failed or error
                 wake = self._urgent
-        finally:
-            self._gate.leave()
         if wake:
             self._wake.set()
         return failed

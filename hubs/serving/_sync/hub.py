@@ -339,8 +339,7 @@ class TopicHub:
         if not self._started:
             return
         self._stopped.set()
-        self._stopping.enter()
-        try:
+        with self._stopping:
             if self._serves:
                 self._holding.release_all()
                 try:
@@ -348,8 +347,6 @@ class TopicHub:
                 except MetadataStoreError as error:
                     log.warning("consume marks are lost", hub=self.address, reason=str(error))
             self._stack.close()
-        finally:
-            self._stopping.leave()
 
     def __enter__(self) -> Self:
         self.start()

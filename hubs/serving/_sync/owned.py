@@ -196,14 +196,11 @@ class OwnedTopic:
 
     def _append(self) -> None:
         """Append all waiting messages, unless another call has done so in the meantime."""
-        self._gate.enter()
-        try:
+        with self._gate:
             with self._lock:
                 waiting, self._waiting = self._waiting, []
             if waiting:
                 self._append_all(waiting)
-        finally:
-            self._gate.leave()
 
     def _append_all(self, waiting: list[_Waiting]) -> None:
         try:

@@ -161,12 +161,9 @@ class ByGeneration:
             return known
         # A hub may claim thousands of topics at once, whose keys share few generations.
         gate = self._gates.setdefault(at, Gate())
-        gate.enter()
-        try:
+        with gate:
             known = self._known.get(at)
             return self._generations([at])[0] if known is None else known
-        finally:
-            gate.leave()
 
     def _generations(self, places: Sequence[str]) -> list[int]:
         """Return the versions of generations.

@@ -157,8 +157,7 @@ class View(Generic[T, V]):
     # --- in the follower
 
     def _read_all(self) -> None:
-        self._gate.enter()
-        try:
+        with self._gate:
             if self._lags:  # A new session may start on a server that lags behind.
                 self._store.sync()
             values = {}
@@ -167,16 +166,13 @@ class View(Generic[T, V]):
                 if path != self._path and decoded is not None:
                     values[path] = decoded
             self._values = values
-        finally:
-            self._gate.leave()
 
     def _read_changed(self, event: WatchEvent) -> None:
         if event.path != self._path:
             self._read_some((event.path,))
 
     def _read_some(self, paths: tuple[str, ...]) -> None:
-        self._gate.enter()
-        try:
+        with self._gate:
             values = dict(self._values or {})
             for path in paths:
                 found = self._store.get(path).result()
@@ -186,5 +182,3 @@ class View(Generic[T, V]):
                 else:
                     values[path] = decoded
             self._values = values
-        finally:
-            self._gate.leave()

@@ -430,6 +430,7 @@ class SlowMember:
     metadata = ()
 
     def __init__(self) -> None:
+        self.calls = self
         self.received: list[float] = []
 
     def keep_alive(self, requests: Iterator[Any], metadata: Any) -> Any:
@@ -459,6 +460,7 @@ class LateMember:
 
     def __init__(self, *, answers: bool) -> None:
         self._answers = answers
+        self.calls = self
         self._late: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def keep_alive(self, requests: Iterator[Any], metadata: Any) -> Any:

@@ -58,7 +58,8 @@ class Member:
         return SimpleNamespace(header=header, kvs=[there])
 
     def open(self, _: float) -> Any:
-        return SimpleNamespace(address="", version="3.6.0", metadata=(), watch=self._watch)
+        calls = SimpleNamespace(watch=self._watch)
+        return SimpleNamespace(address="", version="3.6.0", metadata=(), calls=calls)
 
     def broken(self, *_: Any, **__: Any) -> None:
         pass
