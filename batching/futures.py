@@ -28,7 +28,6 @@ from concurrent.futures._base import (
     PENDING,
     RUNNING,
 )
-from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Condition, Lock, RLock, Thread, current_thread
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -135,7 +134,8 @@ class _Waiting:
         self.relay: Relay | None = None  # wakes those threads; set at the end
         self.condition: Condition | None = None
         # Guarded by the condition:
-        self.late = False  # the future has ended, and the waiters have not been notified
+        # The future has ended, and the waiters have not been notified. Set under _births.
+        self.late = False
         self.future: OperationFuture | None = None
         self.waiters: list[Any] = []
         self.callbacks: list[Any] = []
@@ -152,13 +152,12 @@ class _Waiting:
                     return False
                 self.late = not locked
                 future._entry.future_state = state
+                gates = list(self.gates)
             if locked:
                 self._notify(future)
         finally:
             if locked:
                 condition.release()
-        with _births:
-            gates = list(self.gates)
         for gate in gates:
             gate.release()
         if not locked:
@@ -183,11 +182,11 @@ class _Waiting:
         It is a function of the standard library, whose thread is slow or runs a signal handler. It
         may have seen that the future has not ended, and be about to wait for it.
         """
-        with suppress(RuntimeError):  # The system has no thread left.
-            name = "batchkeeper-late"
-            Thread(target=self._notify_late, args=[future], name=name, daemon=True).start()
-            return
-        self._notify_late(future, 0)
+        late = Thread(target=self._notify_late, args=[future], name="batchkeeper-late", daemon=True)
+        try:
+            late.start()
+        except RuntimeError:  # The system has no thread left.
+            self._notify_late(future, 0)
 
     def _notify_late(self, future: OperationFuture, seconds: float = _ENDED) -> None:
         condition = self.condition
