@@ -121,7 +121,8 @@ def test_a_target_is_measured_from_end_to_end(
             assert found.latencies["all"].count == found.operations
             assert found.client_cpu > 0
             assert (found.server_cpu is not None) is (target in SERVERS)
-            if found.operations:  # A busy machine may end none in such a short time.
+            # A busy machine may end no operation in such a short time.
+            if found.operations or variant.kind == "peer":
                 assert (found.batches > 0) is (variant.kind != "peer")
     assert (run.conditions["disk"] is None) is BUILT_IN[target].in_process
     assert run.load["mix"]["name"] == "hub"

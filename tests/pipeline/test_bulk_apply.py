@@ -108,7 +108,8 @@ def test_what_is_wrong_is_told_at_the_call(spark: SparkSession) -> None:
     url = "etcd://127.0.0.1:1"
     with pytest.raises(InvalidSettingError, match="no on_error"):
         bulk_apply(df, url, on_error="skip")
-    with pytest.raises(InvalidSettingError, match="unknown option 'max_opps'"):
+    message = r"unknown option 'max_opps': did you mean 'max_ops'\?"
+    with pytest.raises(InvalidSettingError, match=message):
         bulk_apply(df, url, max_opps=3)
     with pytest.raises(InvalidSettingError, match="'value' is missing"):
         bulk_apply(df.drop("value"), url)

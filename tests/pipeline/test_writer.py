@@ -229,9 +229,13 @@ def test_a_failed_overwrite_deletes_nothing(spark: SparkSession, etcd_url: str) 
         ("append", "path, string(value) as value", {}, "'value' is string, but must be binary"),
         ("append", "path, value, 1 as version", {}, "cannot write the column 'version'"),
         ("append", "path, value", {"rate_limit": 9}, "pass rate_tasks, too"),
-        # Without Spark: test_options.py.
+        # For each change: test_bulk_apply.py.
         pytest.param(
-            "append", "path, value", {"max_opps": 9}, "mean 'max_ops'?", marks=pytest.mark.full
+            "append",
+            "path, value",
+            {"max_opps": 9},
+            "did you mean 'max_ops'?",
+            marks=pytest.mark.full,
         ),
         ("append", "path, value", {"url": "memory://x"}, "lives in one process"),
         (

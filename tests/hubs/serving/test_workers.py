@@ -8,6 +8,8 @@ import pytest
 
 from batchkeeper.hubs.serving import workers
 
+from ...waiting import until
+
 
 def test_each_call_runs_at_once_and_none_is_lost_while_threads_end(
     monkeypatch: pytest.MonkeyPatch,
@@ -26,9 +28,7 @@ def test_a_thread_is_used_again_also_after_a_call_that_fails() -> None:
     failed = made.submit(int, "no number")
     with pytest.raises(ValueError, match="no number"):
         failed.result(30.0)
-    while not made._idle:
-        threading.Event().wait(0.001)
+    until(lambda: made._idle)
     used = {made.submit(threading.get_ident).result(30.0)}
-    while not made._idle:
-        threading.Event().wait(0.001)
+    until(lambda: made._idle)
     assert {made.submit(threading.get_ident).result(30.0)} == used
