@@ -25,11 +25,14 @@ from ...coordination.members import decode, member_name, member_path
 from ...ops.errors import (
     BadVersionError,
     LockBusyError,
+    MetadataStoreError,
     NotFoundError,
+    SessionLostError,
     StoreClosedError,
     TransactionRefusedError,
     ValueDecodeError,
     check_conflict,
+    passes,
 )
 from ...ops.log import get_logger
 from ...ops.operations import ABSENT, Check, Delete
@@ -338,6 +341,9 @@ class AsyncHosts:
                     path=self._path(address),
                     timeout=left,
                 )
+            except MetadataStoreError as error:  # An outage, too, is waited out for the whole time.
+                if not (passes(error) or isinstance(error, SessionLostError)):
+                    raise
         return await self._group.join(_part(address), data, deadline.left())
 
     def _path(self, address: str) -> str:

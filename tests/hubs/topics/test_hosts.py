@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination.members import decode
+from batchkeeper.coordination.members import decode, member_path
 from batchkeeper.hubs import (
     Hosts,
     Hub,
@@ -20,6 +20,7 @@ from batchkeeper.hubs import (
     choose,
     format_metadata,
 )
+from batchkeeper.hubs.topics.region import LEAF
 from batchkeeper.testing import FaultInjector
 
 from ...forks import holds_in_a_child
@@ -369,6 +370,19 @@ def test_a_registration_that_fails_leaves_nothing(fresh_url: Callable[[str], str
         until(lambda: not [path for path, _, _ in other.scan(R)])
         with hosts.register("hub-1", timeout=PATIENCE) as hub:
             assert hub.eligible
+
+
+def test_a_registration_waits_out_an_outage(fresh_url: Callable[[str], str]) -> None:
+    """Also one that is longer than the time after which it warns of a living hub."""
+    faults, path = FaultInjector(), member_path(f"{R}/hosts", "hub-1", LEAF)
+    with (
+        bk.open_store(fresh_url("memory"), wrap=faults) as store,
+        Hosts(store, R) as hosts,
+    ):
+        held = faults.delay("transaction", path)  # until the end of the first attempt
+        with hosts.register("hub-1", timeout=PATIENCE) as hub:
+            assert held.hits
+            assert hosts.is_alive(hub.info)
 
 
 # --- the end
