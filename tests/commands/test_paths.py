@@ -196,10 +196,10 @@ def test_delete_recursive(run: Run, filled: str) -> None:
     """
     none = "batchkeeper: nothing was removed (--dry-run); scan --no-values lists the paths"
     dry = ("delete", "--dry-run")
-    assert run(*dry, "-r", "/a", "/none") == (0, b"/a\t3\n/none\t0\n", [none])
+    assert run(*dry, "-r", "/a", "/none") == (0, b"/a\t3\n/none\t0\n", [nothing("/none"), none])
     assert json.loads(run(*dry, "-r", "/", "-o", "jsonl")[1]) == {"path": "/", "would_delete": 5}
     assert run(*dry, "/a")[0] == 3
-    assert run("delete", "-r", "/a", "/none") == (0, b"/a\t3\n/none\t0\n", [])
+    assert run("delete", "-r", "/a", "/none") == (0, b"/a\t3\n/none\t0\n", [nothing("/none")])
     assert run("scan", "--no-values")[1] == b"/a-b\n/z\n"
     assert run("delete", "-r", "/", "-o", "jsonl") == (0, b'{"path": "/", "deleted": 2}\n', [])
     assert run("count") == (1, b"0\n", [nothing("/")])
