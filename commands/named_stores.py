@@ -163,8 +163,8 @@ def in_place(arguments: argparse.Namespace, *names: str) -> Iterator[None]:
                 login["BATCHKEEPER_USERNAME"] = store.username
             if store.password_file is not None:
                 store.warn()
-                file = os.path.abspath(store.password_file)  # for processes that start elsewhere
-                login |= {"BATCHKEEPER_PASSWORD_FILE": file, "BATCHKEEPER_PASSWORD": ""}
+                secret = os.path.abspath(store.password_file)  # for processes that start elsewhere
+                login |= {"BATCHKEEPER_PASSWORD_FILE": secret, "BATCHKEEPER_PASSWORD": ""}
     settle(arguments, chosen)
     before = dict(os.environ)
     os.environ.update(login)

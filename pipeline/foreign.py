@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from contextlib import closing
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
+from .. import MetadataStore
 from ..ops.errors import NotFoundError
 from ..ops.log import get_logger
 from ..ops.results import ForeignKeys, ScanPage, StatPage
-
-if TYPE_CHECKING:
-    from .. import MetadataStore
 
 __all__ = ["check_there", "counted", "nothing_at", "warn_of_foreign"]
 
