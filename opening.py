@@ -240,7 +240,6 @@ def _connect_options(
         raise InvalidSettingError(f"create must be a bool, not {create!r:.80}")
     if password and file:
         raise InvalidSettingError("password and password_file exclude each other")
-    source = "password_file" if file else "BATCHKEEPER_PASSWORD_FILE"
     if not file:
         password = password or os.environ.get("BATCHKEEPER_PASSWORD") or None
         file = None if password else os.environ.get("BATCHKEEPER_PASSWORD_FILE") or None
@@ -253,7 +252,7 @@ def _connect_options(
         connect_timeout=check_seconds("connect_timeout", connect_timeout),
         session_timeout=check_seconds("session_timeout", session_timeout),
         username=username,
-        password=read_password(file, source) if file else password,
+        password=read_password(file) if file else password,
         password_file=file,
         create=create,
     )

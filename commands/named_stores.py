@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -41,7 +40,6 @@ __all__ = ["NamedStore", "find", "for_spark", "in_place", "settle"]
 _CONNECT_TIMEOUT: Final = 10.0
 _TIMEOUT: Final = 30.0
 
-_OTHERS: Final = stat.S_IRGRP | stat.S_IROTH
 _VARIABLE: Final = "BATCHKEEPER_CONFIG"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # The arguments of Spark's jobs that name stores, and the options of the store that each names.
@@ -67,8 +65,8 @@ class NamedStore:
 
     def warn(self) -> None:
         """Report a file of the password that others can read."""
-        with suppress(OSError):  # Opening the store says what is wrong.
-            if self.password_file and os.stat(self.password_file).st_mode & _OTHERS:
+        with suppress(OSError, ValueError):  # Opening the store says what is wrong.
+            if self.password_file and os.stat(self.password_file).st_mode & 0o044:
                 tell(f"others can read {self.password_file}: chmod 600 {self.password_file}")
 
 

@@ -49,11 +49,7 @@ def nothing_at(path: str) -> NotFoundError:
 
 
 def check_there(store: MetadataStore, path: str, revision: int | None = None) -> None:
-    """Check that a store has a key at or below a path, even if it is not a valid path.
-
-    Raises:
-        NotFoundError: it has none.
-    """
+    """Raise ``NotFoundError`` if a store has no key at or below a path, valid or not."""
     with closing(store.scan_pages(path, revision=revision, values=False)) as pages:
         if not any(len(page) or page.foreign for page in pages):
             raise nothing_at(path)

@@ -190,12 +190,12 @@ class ConnectOptions:
         file = self.password_file
         with suppress(InvalidSettingError, OSError):
             if file is not None and Path(file).is_file():  # a pipe can be read only once
-                return read_password(file, "password_file") or self.password
+                return read_password(file) or self.password
         return self.password
 
 
-def read_password(file: str, source: str) -> str:
-    """Return the first line of a file. ``source`` is what named it, for the error.
+def read_password(file: str) -> str:
+    """Return the first line of a file.
 
     Raises:
         InvalidSettingError: it cannot be read.
@@ -203,4 +203,5 @@ def read_password(file: str, source: str) -> str:
     try:
         return Path(file).read_text("utf-8-sig").partition("\n")[0]
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or no name of a file
-        raise InvalidSettingError(f"cannot read the {source}: {error}") from error
+        what = "password_file (BATCHKEEPER_PASSWORD_FILE)"
+        raise InvalidSettingError(f"cannot read the {what}: {error}") from error

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -36,8 +36,6 @@ from .rows import Results
 
 _WRONG: Final = 1
 _FAILED: Final = 2
-
-_Found: TypeAlias = list[tuple[dict[str, Any], Results]]
 
 _FAILURES: Final = (JavaMissingError, MetadataStoreError, ServerMissingError, ServerStartError)
 
@@ -167,9 +165,9 @@ def _spark(arguments: argparse.Namespace) -> bool:
 @contextmanager
 def _shown(
     arguments: argparse.Namespace, extent: limits.Extent | spark.Extent, said: str
-) -> Iterator[_Found]:
+) -> Iterator[list[tuple[dict[str, Any], Results]]]:
     """Yield a list for conditions and results, and show what it holds, whatever ends the block."""
-    found: _Found = []
+    found: list[tuple[dict[str, Any], Results]] = []
     try:
         yield found
     except BaseException as error:

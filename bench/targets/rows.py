@@ -151,9 +151,8 @@ class Results:
         if row.base is None:
             return None
         # A run that ended early may have measured only one of the two in its last round.
-        above, below = zip(
-            *zip(self.figures[row.figure], self.figures[row.base], strict=False), strict=True
-        )
+        pairs = zip(self.figures[row.figure], self.figures[row.base], strict=False)
+        above, below = zip(*pairs, strict=True)
         within = _estimated(map(_divide, above, below))
         median = _divide(_estimated(above).median, _estimated(below).median)
         return Estimate(median, within.low, within.high)

@@ -176,10 +176,8 @@ def diff(
 ) -> tuple[bool, dict[str, Any]]:
     """Compare two sides, and return whether they are the same, with the summary.
 
-    If a side has left out keys, they are the same only with ``allow_foreign_keys``.
-
-    Raises:
-        NotFoundError: no side has a key at or below the prefix.
+    If a side has left out keys, they are the same only with ``allow_foreign_keys``. If no side has
+    a key at or below the prefix, it raises ``NotFoundError``.
     """
     steps.begin("comparing")
     found = compare(left.rows, right.rows, ephemeral=ephemeral, show=show)

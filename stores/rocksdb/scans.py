@@ -9,12 +9,7 @@ from typing import Final, TypeVar
 
 from rocksdict import WriteBatch
 
-from ...ops.errors import (
-    InvalidPathError,
-    MetadataStoreError,
-    NotFoundError,
-    UnsupportedError,
-)
+from ...ops.errors import InvalidPathError, MetadataStoreError, NotFoundError, UnsupportedError
 from ...ops.results import Range, ScanPage, ScanResult, StatPage, WatchEvent, printable
 from ..backend import partly_removed
 from ..keys import Sorted, path_of, sort_keys
@@ -168,9 +163,7 @@ class RocksScans:
                     if commits.watches.needed:
                         revision = commits.revision
                         paths = filter(None, map(path_of, there))
-                        commits.report(
-                            [WatchEvent("deleted", path, None, revision) for path in paths]
-                        )
+                        commits.report([WatchEvent("deleted", p, None, revision) for p in paths])
             commits.wait(number, changed=bool(there))
             return len(there)
 

@@ -35,9 +35,7 @@ def measure(
     show: Show,
     found: list[tuple[dict[str, Any], Results]],
 ) -> None:
-    """Measure rows of a kind of store, and add the conditions and the results to ``found``.
-
-    The results keep what was measured, whatever ends it.
+    """Measure rows of a kind of store; first, add the conditions and the results to ``found``.
 
     Raises:
         WrongAnswerError: a row was missing or wrong.
