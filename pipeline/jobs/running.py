@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
             raise
         message, cause = explain(error)
         code = _code_of_error(cause)
-        if arguments.job == "copy" and code != BAD_INPUT:
+        if arguments.job == "copy" and code != BAD_INPUT and cause != "NotFoundError":
             message += " (what is done is kept: --resume takes the copy up again)"
         sys.stderr.write(f"batchkeeper: {' '.join(message.split())}\n")
         return _DIFF_FAILED if arguments.job == "diff" else code

@@ -438,6 +438,7 @@ def test_a_prefix_bounds_a_job_and_must_hold_something(
         ended, summary, (error,) = job(*arguments, "--prefix", "/none")
         assert (ended, summary) == (code, None)
         assert error.startswith("batchkeeper: no value is at or below '/none': check the path, ")
+        assert "--resume" not in error
     assert pq.read_table(out / "data").column("path").to_pylist() == ["/a/b", "/a/b/c"]
     assert sorted(held(target)) == ["/a/b", "/a/b/c"]
     code, summary, _ = job("diff", source, target)
