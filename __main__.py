@@ -13,7 +13,7 @@ import os
 import sys
 import time
 
-__all__ = ["main"]
+__all__ = ["main", "repeat_interrupt"]
 
 _INTERRUPTED = 130
 
@@ -34,7 +34,7 @@ def main() -> int:
     if heeded:
         # From here on, an interrupt is an exception: what was sent is waited for, and files close.
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-        sys.unraisablehook = _repeat_interrupt
+        sys.unraisablehook = repeat_interrupt
     try:
         code = run()
     except KeyboardInterrupt:  # between two lines of this function
@@ -52,7 +52,7 @@ def _leave(*_: object) -> None:
     os._exit(_INTERRUPTED)
 
 
-def _repeat_interrupt(dropped: sys.UnraisableHookArgs) -> None:
+def repeat_interrupt(dropped: sys.UnraisableHookArgs) -> None:
     """Repeat a Ctrl-C that Python drops, because a finalizer or a weak reference's callback ran."""
     if not isinstance(dropped.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(dropped)

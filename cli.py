@@ -50,13 +50,13 @@ _KINDS: Final = tuple(kind for kind in BUILT_IN.values() if not kind.in_process)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    with _ending_signals() as ended:
+    with ending_signals() as ended:
         code = _main(argv)
     return 128 + ended[0] if ended and code == INTERRUPTED else code
 
 
 @contextmanager
-def _ending_signals() -> Generator[list[int]]:
+def ending_signals() -> Generator[list[int]]:
     """Let SIGTERM and SIGHUP end the command as Ctrl-C does, so that nothing that it holds stays.
 
     Yields a list that gets the signals that came. A signal that is ignored (``nohup``) stays so.

@@ -43,6 +43,7 @@ def open_store(
     operation_timeout: float = 30.0,
     username: str | None = None,
     password: str | None = None,
+    password_file: str | None = None,
     create: bool = True,
     wrap: Wrapper | Sequence[Wrapper] = (),
     hooks: Hook | Sequence[Hook] = (),
@@ -62,6 +63,8 @@ def open_store(
             ``BATCHKEEPER_PASSWORD_FILE``, the name of a file whose first line is the password. A
             URL with a password is refused.
         password: the password of the login.
+        password_file: the name of a file whose first line is the password, instead of ``password``.
+            It is read again at each login.
         create: whether opening creates a missing RocksDB directory or ZooKeeper chroot. With
             ``False``, opening creates nothing: a directory without a store raises
             ``StoreUnavailableError``, and a missing chroot reads as empty until the first write
@@ -87,7 +90,8 @@ def open_store(
     """
     timeout = check_seconds("operation_timeout", operation_timeout)
     config = _check_batching(batching)
-    options = _connect_options(connect_timeout, session_timeout, username, password, create)
+    login = (username, password, password_file)
+    options = _connect_options(connect_timeout, session_timeout, login, create)
     wrappers = _check_wrappers(wrap)
     checked = check_hooks(hooks)
     backend = _connect(url, options, wrappers)
@@ -105,6 +109,7 @@ def open_async_store(
     operation_timeout: float = 30.0,
     username: str | None = None,
     password: str | None = None,
+    password_file: str | None = None,
     create: bool = True,
     wrap: Wrapper | Sequence[Wrapper] = (),
     hooks: Hook | Sequence[Hook] = (),
@@ -117,7 +122,8 @@ def open_async_store(
     """
     timeout = check_seconds("operation_timeout", operation_timeout)
     config = _check_batching(batching)
-    options = _connect_options(connect_timeout, session_timeout, username, password, create)
+    login = (username, password, password_file)
+    options = _connect_options(connect_timeout, session_timeout, login, create)
     wrappers = _check_wrappers(wrap)
     return _Opening(url, options, config, timeout, wrappers, check_hooks(hooks))
 
@@ -223,18 +229,22 @@ def _check_wrappers(wrap: Wrapper | Sequence[Wrapper]) -> Sequence[Wrapper]:
 def _connect_options(
     connect_timeout: float,
     session_timeout: float,
-    username: str | None,
-    password: str | None,
+    login: tuple[str | None, str | None, str | None],
     create: bool,
 ) -> ConnectOptions:
-    for name, text in (("username", username), ("password", password)):
+    username, password, file = login
+    for name, text in zip(("username", "password", "password_file"), login, strict=True):
         if text is not None and not isinstance(text, str):
             raise InvalidSettingError(f"{name} must be a str, not {type(text).__name__}")
     if not isinstance(create, bool):
         raise InvalidSettingError(f"create must be a bool, not {create!r:.80}")
-    password = password or os.environ.get("BATCHKEEPER_PASSWORD") or None
+    if password and file:
+        raise InvalidSettingError("password and password_file exclude each other")
+    if not file:
+        password = password or os.environ.get("BATCHKEEPER_PASSWORD") or None
+        file = None if password else os.environ.get("BATCHKEEPER_PASSWORD_FILE") or None
+    file = file and os.path.abspath(file)  # The process may change its directory before a login.
     username = username or os.environ.get("BATCHKEEPER_USERNAME") or None
-    file = None if password else os.environ.get("BATCHKEEPER_PASSWORD_FILE") or None
     for name, text in (("username", username), ("password", password)):
         if text is not None and text != text.encode(errors="ignore").decode():
             raise InvalidSettingError(f"{name} must be valid in UTF-8")

@@ -62,6 +62,7 @@ def open_named(
         raise InputError("no store given: pass --store URL, or set BATCHKEEPER_STORE")
     named = find(given, arguments.config)
     settle(arguments, named)
+    named.warn()
     store = open_store(
         named.url,
         batching=batching,
@@ -69,7 +70,7 @@ def open_named(
         operation_timeout=arguments.timeout,
         session_timeout=getattr(arguments, "session_timeout", 30.0),
         username=named.username,
-        password=named.password(),
+        password_file=named.password_file,
         create=create,
         **options,
     )

@@ -21,10 +21,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -64,23 +63,11 @@ class NamedStore:
     connect_timeout: float | None = None
     timeout: float | None = None
 
-    def password(self) -> str | None:
-        """Return the first line of the file of the password.
-
-        Raises:
-            InputError: it cannot be read.
-        """
-        if self.password_file is None:
-            return None
-        try:
-            with open(self.password_file, encoding="utf-8") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                password = file.readline().rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read the password_file: {error}") from error
-        if mode & (stat.S_IRGRP | stat.S_IROTH):
-            tell(f"others can read {self.password_file}: chmod 600 {self.password_file}")
-        return password
+    def warn(self) -> None:
+        """Report a file of the password that others can read."""
+        with suppress(OSError, ValueError):  # Opening the store says what is wrong.
+            if self.password_file and os.stat(self.password_file).st_mode & 0o044:
+                tell(f"others can read {self.password_file}: chmod 600 {self.password_file}")
 
 
 def _stores_file(given: str | None) -> tuple[Path, bool]:
@@ -172,8 +159,10 @@ def in_place(arguments: argparse.Namespace, *names: str) -> Iterator[None]:
             chosen = store
             if store.username is not None:
                 login["BATCHKEEPER_USERNAME"] = store.username
-            if (password := store.password()) is not None:
-                login["BATCHKEEPER_PASSWORD"] = password
+            if store.password_file is not None:
+                store.warn()
+                secret = os.path.abspath(store.password_file)  # for processes that start elsewhere
+                login |= {"BATCHKEEPER_PASSWORD_FILE": secret, "BATCHKEEPER_PASSWORD": ""}
     settle(arguments, chosen)
     before = dict(os.environ)
     os.environ.update(login)

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TextIO, TypeAlias
 from ..ops.exit_codes import BAD_INPUT, NO_CONNECTION, OK, REFUSED
 from ..ops.json_lines import json_value
 from ..ops.results import ForeignKeys, Stat
+from ..pipeline.foreign import nothing_at
 
 __all__ = [
     "Format",
@@ -86,10 +87,7 @@ def tell_foreign(foreign: ForeignKeys, what: str, *, allowed: bool) -> int:
 
 def tell_nothing(path: str) -> int:
     """Report that a path has no value at or below it, and return the exit code that it causes."""
-    tell(
-        f"no value is at or below {path!r}: check the path, and the prefix or chroot in the "
-        "store's URL"
-    )
+    tell(str(nothing_at(path)))
     return REFUSED
 
 

@@ -200,6 +200,8 @@ def delete_trees(arguments: argparse.Namespace) -> int:
             for page in store.scan_pages(path, values=False):
                 left += len(page)
                 kept.add(page.foreign)
+            if not (removed or left or kept.count):
+                tell_nothing(path)
             number, what = (left, "would_delete") if removed is None else (removed, "deleted")
             if arguments.output == "table":
                 write(f"{path}\t{number}\n".encode())

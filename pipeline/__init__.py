@@ -19,7 +19,7 @@ It needs the extra ``spark``. Importing this module does not import pyspark.
 - ``reader``: reads in partitions of one revision
 - ``filters``: Spark's filters
 - ``bounds``: filters as bounds between valid paths
-- ``foreign``: counts keys that are not valid paths, and warns of them
+- ``foreign``: reports keys that are not valid paths, and prefixes without values
 - ``rows``: turns rows into operations
 - ``sending``: executes operations, and decides which are checked or sent again
 - ``partition``: writes the rows of one task

@@ -147,7 +147,8 @@ def _open(options: SourceOptions, *, create: bool) -> MetadataStore:
         session_timeout=options.session_timeout,
         operation_timeout=options.operation_timeout,
         username=_username(options),
-        password=_password(options),
+        password=options.password_env and _variable("password_env", options.password_env),
+        password_file=options.password_file,
         create=create,
     )
 
@@ -156,18 +157,6 @@ def _username(options: SourceOptions) -> str | None:
     if options.username_env is None:
         return options.username
     return _variable("username_env", options.username_env)
-
-
-def _password(options: SourceOptions) -> str | None:
-    if options.password_env is not None:
-        return _variable("password_env", options.password_env)
-    if options.password_file is None:
-        return None
-    try:
-        with open(options.password_file, encoding="utf-8") as file:
-            return file.readline().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettingError(f"cannot read the password_file: {error}") from error
 
 
 def _variable(option: str, name: str) -> str:

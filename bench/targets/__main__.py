@@ -9,4 +9,7 @@ if __name__ == "__main__":
 
     from targets.command import main
 
+    from batchkeeper.__main__ import repeat_interrupt
+
+    sys.unraisablehook = repeat_interrupt
     sys.exit(main())

@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ from batchkeeper.bench.options import FROM_1, declare, output_console, tell
 from batchkeeper.bench.rounds import show_live
 from batchkeeper.bench.target import open_target
 from batchkeeper.bench.workload import WrongAnswerError
+from batchkeeper.cli import INTERRUPTED, ending_signals
 from batchkeeper.ops.errors import MetadataStoreError, UnsupportedError
 from batchkeeper.pipeline.arguments import at_least, duration
 from batchkeeper.pipeline.java import JavaMissingError
@@ -47,17 +49,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 if everything was measured, even if targets of ``limits`` or ``spark`` are missed; 1 if an
         answer was wrong, or ``kills`` or ``memory`` missed its target; 2 if a store or a job
-        failed.
+        failed; 130 after Ctrl-C, 143 after SIGTERM. What was measured until then is shown.
     """
     arguments = _parser().parse_args(argv)
-    try:
-        missed: bool = arguments.program(arguments)
-    except WrongAnswerError as error:
-        tell(f"a wrong answer: {error}")
-        return _WRONG
-    except _FAILURES as error:
-        tell(str(error))
-        return _FAILED
+    with ending_signals() as signals:
+        try:
+            missed: bool = arguments.program(arguments)
+        except WrongAnswerError as error:
+            tell(f"a wrong answer: {error}")
+            return _WRONG
+        except _FAILURES as error:
+            tell(str(error))
+            return _FAILED
+        except KeyboardInterrupt:
+            return 128 + signals[0] if signals else INTERRUPTED
     return int(missed)
 
 
@@ -120,14 +125,15 @@ def _limits(arguments: argparse.Namespace) -> bool:
         if arguments.quick
         else limits.Extent(arguments.rounds or limits.Extent().rounds, arguments.seconds)
     )
+    said = f"about {extent.seconds:g} s each time, warm-up excluded"
     with (
+        _shown(arguments, extent, said) as found,
         open_target(arguments.store, arguments.dir, tell) as target,
         show_live(Console(stderr=True)) as show,
     ):
-        conditions = as_document(target)
-        results = limits.measure(target, rows, extent, show)
-    said = f"about {extent.seconds:g} s each time, warm-up excluded"
-    _show(arguments, extent, said, [(conditions, results)])
+        results = Results(target.name, rows)
+        found.append((as_document(target), results))
+        limits.measure(target, extent, show, results)
     return False
 
 
@@ -145,35 +151,41 @@ def _spark(arguments: argparse.Namespace) -> bool:
     parts = arguments.only or spark.PARTS
     # It imports Spark, so it must follow the check.
     measure = import_module(".spark.measuring", __package__).measure
-    with show_live(Console(stderr=True)) as show:
-        found = [
-            measure(store, rows, extent, arguments.dir, tell, show)
-            for store in arguments.stores or spark.STORES
-            if (rows := spark.rows_of(store, parts))
-        ]
     said = (
         f"{extent.rows:,} rows of 100 bytes (the plain client: {extent.plain_rows:,}), a fresh "
         f"server each, from local[2]; Spark's start and warm-up excluded"
     )
-    _show(arguments, extent, said, found)
+    with _shown(arguments, extent, said) as found, show_live(Console(stderr=True)) as show:
+        for store in arguments.stores or spark.STORES:
+            if rows := spark.rows_of(store, parts):
+                measure(store, rows, extent, arguments.dir, tell, show, found)
     return False
 
 
-def _show(
-    arguments: argparse.Namespace,
-    extent: limits.Extent | spark.Extent,
-    said: str,
-    found: Sequence[tuple[dict[str, Any], Results]],
-) -> None:
-    if arguments.output == "json":
-        made = [as_json({**one, **asdict(extent)}, results) for one, results in found]
-        sys.stdout.write(json.dumps(made if arguments.program is _spark else made[0], indent=2))
-        sys.stdout.write("\n")
-        return
-    console = output_console(_PIPE_WIDTH)
-    for conditions, results in found:
-        measured = f"{extent.rounds} interleaved rounds, {said}"
-        print_report(console, conditions, measured, results)
+@contextmanager
+def _shown(
+    arguments: argparse.Namespace, extent: limits.Extent | spark.Extent, said: str
+) -> Iterator[list[tuple[dict[str, Any], Results]]]:
+    """Yield a list for conditions and results, and show what it holds, whatever ends the block."""
+    found: list[tuple[dict[str, Any], Results]] = []
+    try:
+        yield found
+    except BaseException as error:
+        for conditions, results in found:
+            results.keep_measured()
+            conditions["warnings"].append(f"the run ended early: {str(error) or 'interrupted'}")
+        raise
+    finally:
+        found = [one for one in found if one[1].rows]
+        if arguments.output == "json" and found:
+            made = [as_json({**one, **asdict(extent)}, results) for one, results in found]
+            shown = made if arguments.program is _spark else made[0]
+            sys.stdout.write(f"{json.dumps(shown, indent=2)}\n")
+        elif found:
+            console = output_console(_PIPE_WIDTH)
+            for conditions, results in found:
+                measured = f"{extent.rounds} interleaved rounds, {said}"
+                print_report(console, conditions, measured, results)
 
 
 def _kills(arguments: argparse.Namespace) -> bool:
@@ -183,11 +195,12 @@ def _kills(arguments: argparse.Namespace) -> bool:
         SERVERS[arguments.store](directory) as server,
     ):
         findings = kills.measure(server, arguments.kills, arguments.threads)
-    return not kills.print_findings(findings)
+    reached = kills.print_findings(findings)
+    if findings.interrupted:
+        raise KeyboardInterrupt
+    return not reached
 
 
 def _memory(arguments: argparse.Namespace) -> bool:
     with open_target(arguments.target, arguments.dir, tell) as target:
-        text, kept = memory.stream_puts(target, arguments.puts, arguments.limit)
-    sys.stdout.write(text)
-    return not kept
+        return not memory.stream_puts(target, arguments.puts, arguments.limit)

@@ -54,6 +54,7 @@ class Findings:
         not_applied: the paths of those that ended as not applied.
         false_conflicts: the paths, all of them fresh, of those that ended with a conflict.
         there: the paths that exist at the end.
+        interrupted: whether Ctrl-C came before the last kill.
     """
 
     kills: list[Counter[str]] = field(default_factory=list)
@@ -61,6 +62,7 @@ class Findings:
     not_applied: list[str] = field(default_factory=list)
     false_conflicts: list[str] = field(default_factory=list)
     there: set[str] = field(default_factory=set)
+    interrupted: bool = False
 
     @property
     def caught(self) -> Counter[str]:
@@ -161,6 +163,9 @@ def measure(server: LocalServer, kills: int, threads: int, seed: int = 0) -> Fin
             for _ in range(kills):
                 time.sleep(dice.uniform(0.3, 1.0))
                 found.kills.append(_kill(server, watched[0]))
+        except KeyboardInterrupt:
+            found.interrupted = True
+            server.start()
         finally:
             stop.set()
         for caller in callers:

@@ -9,6 +9,7 @@ values.
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from importlib import import_module
 from typing import Final
@@ -28,12 +29,11 @@ def resident_bytes() -> int:
     return int(import_module("psutil").Process().memory_info().rss)
 
 
-def stream_puts(target: Target, puts: int, limit: int) -> tuple[str, bool]:
-    """Stream puts of new paths through one store.
+def stream_puts(target: Target, puts: int, limit: int) -> bool:
+    """Stream puts of new paths through one store; say whether the process stays within the limit.
 
-    Returns:
-        a text with the growth of the process, from before the first put, with the store open, to
-        the most from then on; and whether it is within the limit in MiB.
+    Whatever ends it, it prints the growth of the process in MiB, from before the first put, with
+    the store open, to the most from then on.
 
     Raises:
         MetadataStoreError: a put failed.
@@ -43,17 +43,21 @@ def stream_puts(target: Target, puts: int, limit: int) -> tuple[str, bool]:
         begun = time.monotonic()
         before = most = resident_bytes()
         stream = (Put(f"{target.root}/{n // _FOLDER}/{n}", _VALUE) for n in range(puts))
-        for number, outcome in enumerate(store.apply_stream(stream)):
-            if outcome.error is not None:
-                raise outcome.error
-            if number % _LOOK_EVERY == 0:
-                most = max(most, resident_bytes())
-        most = max(most, resident_bytes())
-        seconds = time.monotonic() - begun
-    grown = (most - before) / _MIB
-    kept = grown <= limit
-    return (
-        f"{puts} puts in {seconds:.1f} s ({puts / seconds:,.0f} per second)\n"
-        f"the process grew by {grown:.1f} MiB, from {before / _MIB:.1f} MiB; "
-        f"limit {limit} MiB: {'kept' if kept else 'exceeded'}\n"
-    ), kept
+        done = 0
+        try:
+            for done, outcome in enumerate(store.apply_stream(stream), 1):
+                if outcome.error is not None:
+                    raise outcome.error
+                if done % _LOOK_EVERY == 0:
+                    most = max(most, resident_bytes())
+        finally:
+            most = max(most, resident_bytes())
+            seconds = time.monotonic() - begun
+            grown = (most - before) / _MIB
+            kept = grown <= limit
+            sys.stdout.write(
+                f"{done} puts in {seconds:.1f} s ({done / seconds:,.0f} per second)\n"
+                f"the process grew by {grown:.1f} MiB, from {before / _MIB:.1f} MiB; "
+                f"limit {limit} MiB: {'kept' if kept else 'exceeded'}\n"
+            )
+    return kept

@@ -133,6 +133,11 @@ class Results:
         for figure, value in figures.items():
             self.figures.setdefault(Name(variant, figure), []).append(value)
 
+    def keep_measured(self) -> None:
+        """Leave out the rows with a variant that was not measured, because the run ended early."""
+        measured = {name.variant for name in self.figures}
+        self.rows = [row for row in self.rows if measured.issuperset(row.variants)]
+
     def figure(self, name: Name) -> Estimate:
         """Return the median of a figure over the rounds, and its interval."""
         return _estimated(self.figures[name])
@@ -145,8 +150,10 @@ class Results:
         """
         if row.base is None:
             return None
-        above, below = self.figures[row.figure], self.figures[row.base]
-        within = _estimated(_divide(a, b) for a, b in zip(above, below, strict=True))
+        # A run that ended early may have measured only one of the two in its last round.
+        pairs = zip(self.figures[row.figure], self.figures[row.base], strict=False)
+        above, below = zip(*pairs, strict=True)
+        within = _estimated(map(_divide, above, below))
         median = _divide(_estimated(above).median, _estimated(below).median)
         return Estimate(median, within.low, within.high)
 

@@ -19,7 +19,7 @@ exit codes:
   0  success; diff: the sides are the same
   1  at least one row was not written, or a task failed; copy: the target differs from the source;
      diff: the sides differ; export, copy, diff: the job is done, but left out keys of other clients
-     that are not valid paths
+     that are not valid paths; export, copy: no value is at or below the prefix
   2  no connection: the store cannot be reached or opened; diff: any error
   3  bad input: arguments, settings, files, rows
   130 after an interrupt (Ctrl-C), 143 after SIGTERM, 129 after SIGHUP, 141 after the reader of

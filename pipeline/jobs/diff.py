@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ...ops.results import printable
+from ..foreign import nothing_at
 from .inputs import Batches
 from .progress import Steps
 from .sides import LeftOut, Side, parse_left_out
@@ -170,11 +171,13 @@ def diff(
     *,
     ephemeral: bool,
     show: int,
+    prefix: str,
     allow_foreign_keys: bool = False,
 ) -> tuple[bool, dict[str, Any]]:
     """Compare two sides, and return whether they are the same, with the summary.
 
-    If a side has left out keys, they are the same only with ``allow_foreign_keys``.
+    If a side has left out keys, they are the same only with ``allow_foreign_keys``. If no side has
+    a key at or below the prefix, it raises ``NotFoundError``.
     """
     steps.begin("comparing")
     found = compare(left.rows, right.rows, ephemeral=ephemeral, show=show)
@@ -185,6 +188,8 @@ def diff(
     whole = allow_foreign_keys or not any(some.number for some in keys.values())
     same = found.same and whole
     counts = dict(found.counts)
+    if not any(counts.values()) and not any(some.number for some in keys.values()):
+        raise nothing_at(prefix)
     counts["ephemeral_left_out"] = counts.pop("ephemeral")
     summary: dict[str, Any] = {"job": "diff", "same": same, **counts}
     for name, some in keys.items():

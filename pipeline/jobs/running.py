@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from ...ops.errors import InvalidSettingError, error_class
 from ...ops.exit_codes import BAD_INPUT, OK, REFUSED, exit_code
 from ..clients import opened
+from ..foreign import check_there
 from ..row_report import DONE, STATUSES
 from .copies import copy, preview, saved_plan
 from .diff import diff
@@ -63,11 +64,15 @@ def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
         _check_places(arguments, stores)
         # Report a store that cannot be opened now, once, and not in every task after Spark's start.
         advisory = None
+        # The source of a copy that is resumed may have become empty.
+        begins = arguments.job == "export" or (arguments.job == "copy" and not arguments.resume)
         for place, store in enumerate(stores):
             if store is not None:
                 dry = getattr(arguments, "dry_run", False)
                 writes = place in _WRITTEN[arguments.job] and not dry
                 with opened(store.options, read_only=not writes) as found:
+                    if place == 0 and begins:
+                        check_there(found, store.options.prefix, store.options.revision)
                     advisory = found.advisory if writes else advisory
         with progress() as steps:
             steps.begin("starting Spark")
@@ -80,7 +85,7 @@ def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
             raise
         message, cause = explain(error)
         code = _code_of_error(cause)
-        if arguments.job == "copy" and code != BAD_INPUT:
+        if arguments.job == "copy" and code != BAD_INPUT and cause != "NotFoundError":
             message += " (what is done is kept: --resume takes the copy up again)"
         sys.stderr.write(f"batchkeeper: {' '.join(message.split())}\n")
         return _DIFF_FAILED if arguments.job == "diff" else code
@@ -202,6 +207,7 @@ def _diff(
         steps,
         ephemeral=arguments.ephemeral,
         show=arguments.show,
+        prefix=arguments.prefix,
         allow_foreign_keys=arguments.allow_foreign_keys,
     )
     return _whole(OK if same else REFUSED, summary, arguments), summary

@@ -9,15 +9,15 @@ from typing import Final, TypeVar
 
 from rocksdict import WriteBatch
 
-from ...ops.errors import MetadataStoreError, UnsupportedError
-from ...ops.results import Range, ScanPage, ScanResult, StatPage, WatchEvent
+from ...ops.errors import InvalidPathError, MetadataStoreError, NotFoundError, UnsupportedError
+from ...ops.results import Range, ScanPage, ScanResult, StatPage, WatchEvent, printable
 from ..backend import partly_removed
-from ..keys import Sorted, sort_keys
+from ..keys import Sorted, path_of, sort_keys
 from ..spans import EVERYTHING, evenly, with_outside
 from .commits import Commits
 from .database import Database
 from .ephemerals import Departed
-from .layout import OUTSIDE, ephemeral_key
+from .layout import META_KEY, OUTSIDE, ephemeral_key
 from .value_format import LONGEST_HEADER, is_ours, scan_page, session_of, stat_page
 from .walks import KeyWalk
 
@@ -132,7 +132,14 @@ class RocksScans:
             raise partly_removed(removed, path, error) from error
         return removed
 
-    def _remove(self, keys: list[bytes], timeout: float) -> int:
+    def delete_foreign(self, key: bytes, timeout: float, *, dry_run: bool) -> None:
+        """Remove a foreign key. See ``stores.keys.ForeignRemoval``."""
+        if key == META_KEY or key.startswith(META_KEY + b"/"):
+            raise InvalidPathError(f"'{printable(key)}' is reserved")
+        if not self._remove([key], timeout, dry_run=dry_run):
+            raise NotFoundError(f"nothing to delete at '{printable(key)}'")
+
+    def _remove(self, keys: list[bytes], timeout: float, *, dry_run: bool = False) -> int:
         """Remove keys, and return how many existed, because others may remove some meanwhile."""
         batch = WriteBatch(raw_mode=True)
         commits = self._commits
@@ -151,13 +158,12 @@ class RocksScans:
                     if is_ours(header) and (session := session_of(header)) is not None:
                         batch.delete(ephemeral_key(session, key))
                 number = commits.written
-                if there:
+                if there and not dry_run:
                     number = commits.write(batch, there)
                     if commits.watches.needed:
                         revision = commits.revision
-                        commits.report(
-                            [WatchEvent("deleted", key.decode(), None, revision) for key in there]
-                        )
+                        paths = filter(None, map(path_of, there))
+                        commits.report([WatchEvent("deleted", p, None, revision) for p in paths])
             commits.wait(number, changed=bool(there))
             return len(there)
 
@@ -183,6 +189,9 @@ class ReadOnlyScans(RocksScans):
         return self._departed.keys()
 
     def delete_recursive(self, path: str, timeout: float) -> int:
+        raise read_only(self._database.directory)
+
+    def delete_foreign(self, key: bytes, timeout: float, *, dry_run: bool) -> None:
         raise read_only(self._database.directory)
 
 

@@ -93,7 +93,10 @@ def test_a_file_with_a_mistake(run: Run, config: Path, text: str, message: str) 
 def test_the_settings_of_a_named_store(
     run: Run, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its login and its time-outs hold unless an option gives others; a file has the password."""
+    """Its login and its time-outs hold unless an option gives others.
+
+    The file of its password is read again at each login, also after a change of the directory.
+    """
     seen: list[ConnectOptions] = []
 
     def connect(text: str, options: ConnectOptions) -> object:
@@ -104,16 +107,26 @@ def test_the_settings_of_a_named_store(
     secret = tmp_path / "secret"
     secret.write_text("geheim\n")
     secret.chmod(0o600)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BATCHKEEPER_PASSWORD", "another's")
     config.write_text(
-        f'[stores.prod]\nurl = "etcd://127.0.0.1:1"\nusername = "hub"\n'
-        f'password_file = "{secret}"\nconnect_timeout = "1m30s"\n'
+        '[stores.prod]\nurl = "etcd://127.0.0.1:1"\nusername = "hub"\n'
+        'password_file = "secret"\nconnect_timeout = "1m30s"\n'
     )
     assert run("put", "/a", "", "--store", "prod")[::2] == (0, [])
     assert run("put", "/a", "", "--store", "prod", "--connect-timeout", "100ms")[::2] == (0, [])
+    options = Namespace(store="prod")
+    with named_stores.in_place(options, "store"):
+        bk.open_store(options.store).close()
+    monkeypatch.delenv("BATCHKEEPER_PASSWORD")
     assert run("put", "/a", "", "--store", "etcd://127.0.0.1:1")[::2] == (0, [])
+    monkeypatch.chdir("/")
+    secret.write_text("new\n")
+    assert [o.password_now() for o in seen] == ["new", "new", "new", None]
     assert [(o.username, o.password, o.connect_timeout) for o in seen] == [
         ("hub", "geheim", 90.0),
         ("hub", "geheim", 0.1),
+        ("hub", "geheim", 10.0),
         (None, None, 10.0),
     ]
 

@@ -196,10 +196,10 @@ def test_delete_recursive(run: Run, filled: str) -> None:
     """
     none = "batchkeeper: nothing was removed (--dry-run); scan --no-values lists the paths"
     dry = ("delete", "--dry-run")
-    assert run(*dry, "-r", "/a", "/none") == (0, b"/a\t3\n/none\t0\n", [none])
+    assert run(*dry, "-r", "/a", "/none") == (0, b"/a\t3\n/none\t0\n", [nothing("/none"), none])
     assert json.loads(run(*dry, "-r", "/", "-o", "jsonl")[1]) == {"path": "/", "would_delete": 5}
     assert run(*dry, "/a")[0] == 3
-    assert run("delete", "-r", "/a", "/none") == (0, b"/a\t3\n/none\t0\n", [])
+    assert run("delete", "-r", "/a", "/none") == (0, b"/a\t3\n/none\t0\n", [nothing("/none")])
     assert run("scan", "--no-values")[1] == b"/a-b\n/z\n"
     assert run("delete", "-r", "/", "-o", "jsonl") == (0, b'{"path": "/", "deleted": 2}\n', [])
     assert run("count") == (1, b"0\n", [nothing("/")])
@@ -225,7 +225,10 @@ def test_delete_recursive(run: Run, filled: str) -> None:
 def test_keys_that_are_no_paths_are_counted_and_cost_the_exit_code(
     run: Run, url: str, tmp_path: Path, command: tuple[str, ...], output: bytes, verb: str
 ) -> None:
-    """They are named on standard error and end the command with 1, unless they are allowed."""
+    """They are named on standard error and end the command with 1, unless they are allowed.
+
+    They can be deleted by name, in spite of records that this client cannot read.
+    """
     with bk.open_store(url) as store:
         put_all(store, {"/a": b"1"})
     foreign.put_records(url, {b"/a//b": b"", b"/a/\xff": b""})
@@ -239,6 +242,13 @@ def test_keys_that_are_no_paths_are_counted_and_cost_the_exit_code(
     if command[0] == "delete":
         output = b"/a\t0\n"
     assert run(*command) == (1, output, [told])
+    delete, name = ("delete", "--foreign-keys"), r"/a/\xff"
+    assert run(*delete, "--dry-run", name)[:2] == (0, f"{name}\n".encode())
+    assert run(*delete, name, "batchkeeper") == (3, b"", ["batchkeeper: 'batchkeeper' is reserved"])
+    assert run(*delete, name) == (1, b"", [f"batchkeeper: nothing to delete at '{name}'"])
+    assert run(*delete, "/a//b", "--store", f"{url}?read_only=true")[0] == 3
+    assert run("scan", "--foreign-keys") == (0, b"/a//b\n", [])
+    assert run("count", "--allow-foreign-keys")[1] == (b"0\n" if command[0] == "delete" else b"1\n")
 
 
 @pytest.mark.server

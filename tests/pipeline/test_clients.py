@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
+from batchkeeper import opening
 from batchkeeper.pipeline import clients
 from batchkeeper.pipeline.clients import client, opened
 from batchkeeper.pipeline.options import SourceOptions, parse_options
+from batchkeeper.stores import ConnectOptions, registry
 from batchkeeper.testing.servers import ZooKeeperServer
 
 
@@ -154,22 +156,27 @@ def test_readers_make_no_store(
 def test_a_login_comes_from_where_its_name_says(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """User and password are read where the store is opened: from variables, or from a file."""
-    given = {}
+    """User and password are read where the store is opened: from variables, or from a file.
 
-    def open_store(*_: object, **options: object) -> bk.MetadataStore:
-        given.update(options)
-        return bk.open_store("memory://login")
+    The file is read again at each login of a client, which outlives its task.
+    """
+    given: list[ConnectOptions] = []
 
-    monkeypatch.setattr(clients, "open_store", open_store)
+    def connect(text: str, options: ConnectOptions) -> object:
+        given.append(options)
+        return registry.connect("memory://login", options)
+
+    monkeypatch.setattr(opening, "connect", connect)
     monkeypatch.setenv("THE_USER", "me")
     monkeypatch.setenv("THE_PASSWORD", "geheim")
     (tmp_path / "password").write_text("geheimer\nand no more\n")
     options = {"url": "etcd://127.0.0.1:1", "username_env": "THE_USER"}
     with opened(parse_options({**options, "password_env": "THE_PASSWORD"})):
-        assert (given["username"], given["password"]) == ("me", "geheim")
+        assert (given[-1].username, given[-1].password_now()) == ("me", "geheim")
     with opened(parse_options({**options, "password_file": str(tmp_path / "password")})):
-        assert given["password"] == "geheimer"
+        assert given[-1].password_now() == "geheimer"
+        (tmp_path / "password").write_text("am geheimsten\n")
+        assert given[-1].password_now() == "am geheimsten"
 
 
 @pytest.mark.parametrize("option", ["username_env", "password_env", "password_file"])

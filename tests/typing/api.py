@@ -80,6 +80,7 @@ def open_for_threads() -> None:
         operation_timeout=5.0,
         username="user",
         password=None,
+        password_file=None,
         create=False,
         wrap=[FaultyBackend, PassingBackend],
         hooks=[Conflicts(), Batches()],

@@ -75,15 +75,14 @@ def needed(store: str, rows: Sequence[Row]) -> list[Variant]:
     ]
 
 
-def measure(target: Target, rows: Sequence[Row], extent: Extent, show: Show) -> Results:
-    """Measure all rows.
+def measure(target: Target, extent: Extent, show: Show, results: Results) -> None:
+    """Measure all rows of the results, which keep what was measured, whatever ends it.
 
     Raises:
         WrongAnswerError: an answer was wrong.
         MetadataStoreError: the store failed.
     """
-    results = Results(target.name, rows)
-    variants = {variant.name: variant for variant in needed(target.name, rows)}
+    variants = {variant.name: variant for variant in needed(target.name, results.rows)}
     rounds = Rounds(show, alternating)
     rounds.expect((1 + extent.rounds) * len(variants))
     places = map("{:04d}".format, itertools.count())
@@ -94,7 +93,6 @@ def measure(target: Target, rows: Sequence[Row], extent: Extent, show: Show) -> 
         for name in rounds.turns(list(variants)):
             with _fresh_place(target, next(places)) as there:
                 results.add(name, variants[name].measure(there, results.counts[name]))
-    return results
 
 
 def _try(target: Target, variant: Variant, extent: Extent, places: Iterator[str]) -> int:

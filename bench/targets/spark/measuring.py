@@ -33,8 +33,9 @@ def measure(
     directory: Path,
     warn: Callable[[str], None],
     show: Show,
-) -> tuple[dict[str, Any], Results]:
-    """Measure rows of a kind of store; return the conditions and the results.
+    found: list[tuple[dict[str, Any], Results]],
+) -> None:
+    """Measure rows of a kind of store; first, add the conditions and the results to ``found``.
 
     Raises:
         WrongAnswerError: a row was missing or wrong.
@@ -56,11 +57,11 @@ def measure(
         for size in (warm_up, *[extent] * extent.rounds):
             counts = dict.fromkeys(variants, size.rows) | {"plain": size.plain_rows}
             with open_target(store, Path(scratch), warn) as target:
-                conditions = as_document(target)
                 work = Work(spark, target, Path(scratch) / "work", counts)
                 for name in ("load", "plain"):
                     write_parquet(work.rows(name), work.there(name).root, counts[name])
                 if size is warm_up:
+                    found.append((as_document(target), results))
                     rounds.show("warming up")
                     for name in (*writes, *reads):
                         variants[name](work)
@@ -69,4 +70,3 @@ def measure(
                         results.add(name, variants[name](work))
                         results.counts[name] = counts[name]
                 shutil.rmtree(work.scratch)
-    return conditions, results

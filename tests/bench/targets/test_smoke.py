@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Callable
 
 import pytest
+from targets.rows import Figures, Results
 
 
 def test_the_table_has_a_line_for_each_row(
@@ -21,3 +23,23 @@ def test_the_table_has_a_line_for_each_row(
     for row in (puts, threads):  # the CPU of the client, and of no server
         assert all(0 < float(cost) < math.inf for cost in row.split()[-7:-5])
     assert "2 interleaved rounds" in out
+
+
+def test_a_run_that_is_interrupted_shows_what_it_measured(
+    limits: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row has the rounds of both its variants; a row without a figure is left out."""
+    add, left = Results.add, [None] * 3
+
+    def interrupted(results: Results, variant: str, figures: Figures) -> None:
+        if not left:
+            signal.raise_signal(signal.SIGTERM)
+        left.pop()
+        add(results, variant, figures)
+
+    monkeypatch.setattr(Results, "add", interrupted)
+    assert limits("rocksdb", "--only", "puts", "--only", "threads") == 143
+    out = capsys.readouterr().out
+    assert [line.split()[-5] for line in out.splitlines() if line.startswith("puts ")] == ["0.5"]
+    assert "\nthreads " not in out
+    assert "warning: the run ended early: interrupted\n" in out

@@ -28,6 +28,7 @@ from batchkeeper.pipeline.jobs.running import _code_of_error
 from ...contents import contents
 from ...programs import COMMAND
 from .conftest import Job
+from .test_jobs import fill
 
 
 @pytest.fixture(scope="module")
@@ -291,6 +292,7 @@ def test_an_export_to_a_finished_one_refuses_what_is_none_of_its_files(
 ) -> None:
     """A file beside an export's own ones is named, and nothing is replaced."""
     url, out = fresh_url("etcd"), tmp_path / "out"
+    fill(url, {"/a": b"1"})
     assert job("export", out, "--store", url)[0] == 0
     before = (out / "manifest.json").read_bytes()
     (out / "data" / "mine.parquet").write_text("mine")
@@ -392,6 +394,7 @@ def test_without_any_java_it_is_said_where_to_get_one(
     Files and folders that cannot be used are refused before that.
     """
     url = fresh_url("etcd")
+    fill(url, {"/a": b"1"})
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()

@@ -413,25 +413,33 @@ def test_a_copy_keeps_what_the_target_holds_unless_told_otherwise(
     assert summary["verification"]["only_in_target"] == 1
 
 
-def test_a_prefix_bounds_a_job_and_may_hold_nothing(
+def test_a_prefix_bounds_a_job_and_must_hold_something(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """A job covers the value at its prefix and all values below it."""
+    """A job covers the value at its prefix and all values below it; one without any is mistyped."""
     source, target = fresh_url("etcd"), fresh_url("etcd")
     fill(source, {"/a": b"1", "/a/b": b"2", "/a/b/c": b"3", "/a/bc": b"4", "/a/b.c": b"5"})
-    for prefix, paths in (("/a/b", ["/a/b", "/a/b/c"]), ("/none", [])):
-        out = tmp_path / prefix[1:2]
-        code, summary, errors = job("export", out, "--store", source, "--prefix", prefix)
-        assert (code, errors, summary["rows"]) == (0, [], len(paths))
-        assert pq.read_table(out / "data").column("path").to_pylist() == paths
-        assert job("diff", source, out, "--prefix", prefix)[0] == 0
-        code, summary, errors = job("restore", out, "--store", target)
-        assert (code, errors, summary["rows"]) == (0, [], len(paths))
-        state = tmp_path / f"state-{prefix[1:2]}"
-        copy = ("copy", "--from", source, "--to", target, "--state", state, "--prefix", prefix)
-        code, summary, errors = job(*copy, "--from-option", "partitions=2")
-        assert (code, errors, summary["verified"]) == (0, [], True)
-        assert summary["paths"] == ({"already_applied": 2} if paths else {})
+    out, copied = tmp_path / "out", ("copy", "--from", source, "--to", target, "--state")
+    code, summary, errors = job("export", out, "--store", source, "--prefix", "/a/b")
+    assert (code, errors, summary["rows"]) == (0, [], 2)
+    assert job("diff", source, out, "--prefix", "/a/b")[0] == 0
+    code, summary, errors = job("restore", out, "--store", target)
+    assert (code, errors, summary["rows"]) == (0, [], 2)
+    below = ("--prefix", "/a/b", "--from-option", "partitions=2")
+    code, summary, errors = job(*copied, tmp_path / "state", *below)
+    assert (code, errors, summary["verified"]) == (0, [], True)
+    assert summary["paths"] == {"already_applied": 2}
+    for code, *arguments in (
+        (1, "export", out, "--store", source, "--overwrite"),
+        (1, *copied, tmp_path / "new"),
+        (1, *copied, tmp_path / "new", "--dry-run"),
+        (2, "diff", source, out),
+    ):
+        ended, summary, (error,) = job(*arguments, "--prefix", "/none")
+        assert (ended, summary) == (code, None)
+        assert error.startswith("batchkeeper: no value is at or below '/none': check the path, ")
+        assert "--resume" not in error
+    assert pq.read_table(out / "data").column("path").to_pylist() == ["/a/b", "/a/b/c"]
     assert sorted(held(target)) == ["/a/b", "/a/b/c"]
     code, summary, _ = job("diff", source, target)
     assert (code, summary["paths_only_left"]) == (1, ["/a", "/a/b.c", "/a/bc"])
