@@ -42,7 +42,7 @@ def open_store(
     session_timeout: float = 30.0,
     operation_timeout: float = 30.0,
     username: str | None = None,
-    password: str | None = None,
+    password: str | os.PathLike[str] | None = None,
     create: bool = True,
     wrap: Wrapper | Sequence[Wrapper] = (),
     hooks: Hook | Sequence[Hook] = (),
@@ -61,7 +61,8 @@ def open_store(
             from ``BATCHKEEPER_USERNAME`` with ``BATCHKEEPER_PASSWORD``, or with
             ``BATCHKEEPER_PASSWORD_FILE``, the name of a file whose first line is the password. A
             URL with a password is refused.
-        password: the password of the login.
+        password: the password of the login, or a ``pathlib.Path``: that of a file whose first line
+            is the password. The file is read again at each login.
         create: whether opening creates a missing RocksDB directory or ZooKeeper chroot. With
             ``False``, opening creates nothing: a directory without a store raises
             ``StoreUnavailableError``, and a missing chroot reads as empty until the first write
@@ -104,7 +105,7 @@ def open_async_store(
     session_timeout: float = 30.0,
     operation_timeout: float = 30.0,
     username: str | None = None,
-    password: str | None = None,
+    password: str | os.PathLike[str] | None = None,
     create: bool = True,
     wrap: Wrapper | Sequence[Wrapper] = (),
     hooks: Hook | Sequence[Hook] = (),
@@ -224,17 +225,21 @@ def _connect_options(
     connect_timeout: float,
     session_timeout: float,
     username: str | None,
-    password: str | None,
+    password: str | os.PathLike[str] | None,
     create: bool,
 ) -> ConnectOptions:
+    file = None
+    if isinstance(password, os.PathLike):
+        file, password = os.fsdecode(password), None
     for name, text in (("username", username), ("password", password)):
         if text is not None and not isinstance(text, str):
             raise InvalidSettingError(f"{name} must be a str, not {type(text).__name__}")
     if not isinstance(create, bool):
         raise InvalidSettingError(f"create must be a bool, not {create!r:.80}")
-    password = password or os.environ.get("BATCHKEEPER_PASSWORD") or None
     username = username or os.environ.get("BATCHKEEPER_USERNAME") or None
-    file = None if password else os.environ.get("BATCHKEEPER_PASSWORD_FILE") or None
+    if file is None:
+        password = password or os.environ.get("BATCHKEEPER_PASSWORD") or None
+        file = None if password else os.environ.get("BATCHKEEPER_PASSWORD_FILE") or None
     for name, text in (("username", username), ("password", password)):
         if text is not None and text != text.encode(errors="ignore").decode():
             raise InvalidSettingError(f"{name} must be valid in UTF-8")

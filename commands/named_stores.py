@@ -24,7 +24,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,7 @@ from ..ops.durations import parse_duration
 from ..ops.errors import InvalidSettingError
 from ..pipeline.local_load import InputError
 from ..stores import BUILT_IN, parse_url
+from ..stores.urls import read_password
 from .output import tell
 
 __all__ = ["NamedStore", "find", "for_spark", "in_place", "settle"]
@@ -64,23 +65,14 @@ class NamedStore:
     connect_timeout: float | None = None
     timeout: float | None = None
 
-    def password(self) -> str | None:
-        """Return the first line of the file of the password.
-
-        Raises:
-            InputError: it cannot be read.
-        """
+    def password(self) -> Path | None:
+        """Return the file of the password, and warn if others can read it."""
         if self.password_file is None:
             return None
-        try:
-            with open(self.password_file, encoding="utf-8") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                password = file.readline().rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read the password_file: {error}") from error
-        if mode & (stat.S_IRGRP | stat.S_IROTH):
-            tell(f"others can read {self.password_file}: chmod 600 {self.password_file}")
-        return password
+        with suppress(OSError, ValueError):  # Whoever reads the file reports these.
+            if os.stat(self.password_file).st_mode & (stat.S_IRGRP | stat.S_IROTH):
+                tell(f"others can read {self.password_file}: chmod 600 {self.password_file}")
+        return Path(self.password_file)
 
 
 def _stores_file(given: str | None) -> tuple[Path, bool]:
@@ -108,8 +100,7 @@ def _read(file: Path, *, required: bool) -> dict[str, NamedStore]:
         InputError: the file cannot be read or is not TOML, or has an unknown key or a bad value.
     """
     try:
-        with open(file, "rb") as opened:
-            found = tomllib.load(opened)
+        found = tomllib.loads(file.read_text("utf-8-sig"))
     except FileNotFoundError:
         if required:
             raise InputError(f"there is no configuration file {file}") from None
@@ -173,7 +164,7 @@ def in_place(arguments: argparse.Namespace, *names: str) -> Iterator[None]:
             if store.username is not None:
                 login["BATCHKEEPER_USERNAME"] = store.username
             if (password := store.password()) is not None:
-                login["BATCHKEEPER_PASSWORD"] = password
+                login["BATCHKEEPER_PASSWORD"] = read_password(str(password))
     settle(arguments, chosen)
     before = dict(os.environ)
     os.environ.update(login)

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from threading import RLock
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
@@ -158,16 +159,10 @@ def _username(options: SourceOptions) -> str | None:
     return _variable("username_env", options.username_env)
 
 
-def _password(options: SourceOptions) -> str | None:
+def _password(options: SourceOptions) -> str | Path | None:
     if options.password_env is not None:
         return _variable("password_env", options.password_env)
-    if options.password_file is None:
-        return None
-    try:
-        with open(options.password_file, encoding="utf-8") as file:
-            return file.readline().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettingError(f"cannot read the password_file: {error}") from error
+    return None if options.password_file is None else Path(options.password_file)
 
 
 def _variable(option: str, name: str) -> str:

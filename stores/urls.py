@@ -203,4 +203,4 @@ def read_password(file: str) -> str:
     try:
         return Path(file).read_text("utf-8-sig").partition("\n")[0]
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or no name of a file
-        raise InvalidSettingError(f"cannot read BATCHKEEPER_PASSWORD_FILE: {error}") from error
+        raise InvalidSettingError(f"cannot read the password_file {file!r}: {error}") from error

