@@ -53,7 +53,6 @@ sys.exit(main())
         ("batchkeeper.cli", 130),
         ("argparse", 130),
         ("parsing", 130),
-        ("batchkeeper.batching.engine", 130),
         ("rocksdict", 130),
         ("finalizer", 130),
         ("end", 130),
