@@ -84,11 +84,23 @@ def ending_signals() -> Generator[list[int]]:
             signal.signal(number, signal.SIG_DFL)
 
 
+@contextmanager
+def _signals_held() -> Generator[None]:
+    """Hold the signals back that end the command: an exception may break argparse anywhere."""
+    held = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _main(argv: Sequence[str] | None) -> int:
     try:
         _mend_streams()
         try:
-            arguments = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
+            with _signals_held():
+                arguments = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
             # The error itself has everything that users need; kazoo and gRPC log the rest.
             logging.basicConfig(level=logging.INFO if arguments.verbose else logging.CRITICAL)
             run: Run = arguments.run

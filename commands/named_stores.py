@@ -95,8 +95,7 @@ def _read(file: Path, *, required: bool) -> dict[str, NamedStore]:
         InputError: the file cannot be read or is not TOML, or has an unknown key or a bad value.
     """
     try:
-        with open(file, "rb") as opened:
-            found = tomllib.load(opened)
+        found = tomllib.loads(file.read_text("utf-8-sig"))
     except FileNotFoundError:
         if required:
             raise InputError(f"there is no configuration file {file}") from None

@@ -227,7 +227,7 @@ def _value(arguments: argparse.Namespace) -> bytes:
             return sys.stdin.buffer.read()
         return os.fsencode(arguments.value)
     except OSError as error:
-        source = arguments.file or "standard input"
+        source = "standard input" if arguments.file is None else repr(arguments.file)
         raise InputError(f"cannot read {source}: {error.strerror}") from error
 
 

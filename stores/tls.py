@@ -5,6 +5,7 @@ OpenSSL asks on the terminal for the passphrase of an encrypted key, and its err
 
 from __future__ import annotations
 
+import codecs
 import re
 import ssl
 from dataclasses import dataclass
@@ -13,7 +14,10 @@ from typing import Final
 
 from ..ops.errors import InvalidSettingError
 
-__all__ = ["NO_FILES", "TlsFiles"]
+__all__ = ["NO_FILES", "REFUSED_CERTIFICATE", "TlsFiles"]
+
+#: Is in OpenSSL's reason if a server refuses the client's certificate, or misses it.
+REFUSED_CERTIFICATE: Final = re.compile("ALERT_(.*CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,8 @@ def _read(option: tuple[str, str | None]) -> bytes | None:
     if file is None:
         return None
     try:
-        return Path(file).read_bytes()
+        # gRPC finds no certificate behind a byte order mark, and OpenSSL does.
+        return Path(file).read_bytes().removeprefix(codecs.BOM_UTF8)
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         raise InvalidSettingError(
             f"option {name!r} must name a file; cannot read {file!r}: {error}"

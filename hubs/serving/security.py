@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -76,7 +77,7 @@ class HubTLS:
                 context.load_verify_locations(self.ca)
         except ssl.SSLError as error:
             raise InvalidSettingError(f"{files} cannot be used: {error}") from error
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a null character in the name
             raise InvalidSettingError(f"a TLS file cannot be read: {error}") from error
 
     def of_client(self) -> grpc.ChannelCredentials:
@@ -111,7 +112,7 @@ class HubTLS:
 
     def _contents(self) -> tuple[bytes | None, bytes | None, bytes | None]:
         certificate, key, ca = (
-            None if path is None else Path(path).read_bytes()
+            None if path is None else Path(path).read_bytes().removeprefix(BOM_UTF8)
             for path in (self.certificate, self.key, self.ca)
         )
         return certificate, key, ca

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import grpc
 
 from ...ops.errors import AuthenticationError, InvalidSettingError
-from ..tls import TlsFiles
+from ..tls import REFUSED_CERTIFICATE, TlsFiles
 from .errors import Reason, Verdict, failure_of, short
 from .estimates import ANSWER_BYTES
 from .protos import grpc_stubs, messages
@@ -70,9 +70,6 @@ REQUIRE_LEADER: Final = ("hasleader", "true")
 
 # Seconds for requests outside gRPC, which find out what gRPC does not report.
 _PATIENCE: Final = 2.0
-
-# OpenSSL's names of the alerts with which a server refuses a client's certificate.
-_REFUSED_CERTIFICATE: Final = re.compile("ALERT_(.*CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
 class Credentials:
@@ -361,7 +358,7 @@ def _distrust(
         reason = error.reason or ""
         if "CERTIFICATE_REQUIRED" in reason:
             refusal = "requires a client certificate"
-        elif _REFUSED_CERTIFICATE.search(reason):
+        elif REFUSED_CERTIFICATE.search(reason):
             refusal = f"refuses the client's certificate, or requires one ({reason})"
     except (OSError, InvalidSettingError):
         pass

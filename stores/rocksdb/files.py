@@ -47,6 +47,12 @@ _UNFINISHED = re.compile(
 # The files of a database that RocksDB reads.
 _READ: Final = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.(log|sst)")
 
+# The reasons why a directory can be read but not opened for writes, and the advice.
+_UNWRITABLE: Final = "No space left|too large|Read-only file system|Permission denied"
+_READ_ONLY: Final = (
+    ". Opening writes to the directory; the option read_only=true of the URL reads without it"
+)
+
 _CONFIG: Final = "rocksdict-config.json"
 
 # A revision, and the checksum of its bytes.
@@ -140,8 +146,9 @@ def open_files(directory: str, new: bool, read_only: bool = False) -> Rdict:
                 f"the RocksDB store in {directory} is already open, in this process or another; "
                 f"only one opener at a time is possible"
             ) from error
+        advice = "" if read_only or not re.search(_UNWRITABLE, reason) else _READ_ONLY
         raise StoreUnavailableError(
-            f"RocksDB cannot open the store in {directory}: {reason}"
+            f"RocksDB cannot open the store in {directory}: {reason}{advice}"
         ) from error
 
 

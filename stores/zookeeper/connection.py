@@ -40,7 +40,14 @@ from ..urls import Abandonment
 from .answers import Reply, UnreadableError, unreadable
 from .errors import CONNECTION_LOSS, NO_NODE, Fate, code, refused
 from .exchanges import DeadlineError, Exchange, TimedExchange, Trip, remaining
-from .kazoo_client import NO_GREETING, Greeting, Handler, Security, new_client
+from .kazoo_client import (
+    NO_GREETING,
+    CertificateRefusedError,
+    Greeting,
+    Handler,
+    Security,
+    new_client,
+)
 
 __all__ = ["Moment", "ZooKeeperConnection"]
 
@@ -103,6 +110,7 @@ class ZooKeeperConnection:
 
         Raises:
             StoreUnavailableError: no server answered within ``connect_timeout`` seconds.
+            AuthenticationError: all servers refuse the client's certificate, or ask for one.
         """
         self.addresses = ",".join(addresses)
         #: Returns the error for a server's code and a path. It names the user.
@@ -170,7 +178,8 @@ class ZooKeeperConnection:
             reason, cause = self._handler.failure(), self._handler.last_error
             self.close()
             within = "" if untrusted else f" within {connect_timeout:g} s"
-            raise StoreUnavailableError(
+            refused_us = untrusted and isinstance(cause, CertificateRefusedError)
+            raise (AuthenticationError if refused_us else StoreUnavailableError)(
                 f"no ZooKeeper answered at {self.addresses}{within}"
                 + (f": {reason}" if reason else "")
             ) from cause

@@ -42,11 +42,19 @@ from kazoo.retry import ForceRetryError, KazooRetry
 
 from ...ops.paths import OWN
 from ..hosts import lookup_failure
-from ..tls import NO_FILES, TlsFiles
+from ..tls import NO_FILES, REFUSED_CERTIFICATE, TlsFiles
 from .answers import UnreadableError
 from .nodes import SKIPPED
 
-__all__ = ["EVENT_PATH", "NO_GREETING", "Greeting", "Handler", "Security", "new_client"]
+__all__ = [
+    "EVENT_PATH",
+    "NO_GREETING",
+    "CertificateRefusedError",
+    "Greeting",
+    "Handler",
+    "Security",
+    "new_client",
+]
 
 # Seconds between attempts to connect, with jitter. kazoo's own limit is an hour.
 _RECONNECT_DELAY: Final = 0.05
@@ -143,6 +151,10 @@ class Greeting(NamedTuple):
 NO_GREETING: Final = Greeting(0, 0.0, -math.inf)
 
 
+class CertificateRefusedError(Exception):
+    """The server does not accept the client's certificate, or misses it."""
+
+
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler, with a limit for connecting, the last failure, and a way to abort.
 
@@ -153,7 +165,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         greeting: the greeting of the last connection.
         on_events: receives the packets with events of watches, in order, without those of nodes
             that this package keeps for itself. It must not block. ``None`` drops them.
-        on_untrusted: called when no server of a round has shown a certificate that is trusted.
+        on_untrusted: called when in a round, each server or its client was not trusted.
         on_touch: receives, now and then, the times at which a request was sent and answered. It
             must not block.
     """
@@ -197,15 +209,12 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         except (OSError, KazooTimeoutError) as error:
             self.last_error = error
             if isinstance(error, ssl.SSLCertVerificationError):
-                self._untrusted += 1
-                if self._untrusted == self.places and not self.lookup_failures:
-                    self.on_untrusted()
+                self._distrust()
             raise
         except Exception as error:
             self.last_error = error
             raise ConnectionDropped(repr(error)) from error
-        self.last_error = None
-        self.greets = True
+        self.greets = True  # The reason of the last failure stays until a server has answered.
         self._socket = connected
         if self._aborted:
             self.abort()
@@ -222,19 +231,35 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def not_greeted(self, error: Exception, use_ssl: bool) -> None:
         """Note that a server has closed a new connection without a word, if it has."""
-        if self.greets and self.last_error is None and isinstance(error, ConnectionDropped):
+        if not self.greets:
+            return
+        self.last_error = None
+        if isinstance(error, ConnectionDropped):
             port = "a port without TLS" if use_ssl else "a TLS port (use_ssl=true)"
             port += ", ask for a certificate (cert, key)" * use_ssl
             self.last_error = error
-            if _NO_ZOOKEEPER not in str(error):
+            if REFUSED_CERTIFICATE.search(str(error)):
+                # With TLS 1.3, this comes after the handshake.
+                self.last_error = CertificateRefusedError(
+                    f"the server refuses the client's certificate, or requires one ({error}); name "
+                    "the client's certificate and its key in the options 'cert' and 'key'"
+                )
+                self._distrust()
+            elif _NO_ZOOKEEPER not in str(error):
                 self.last_error = ConnectionResetError(
                     f"the server accepted the connection and closed it at once: it may have too "
                     f"many connections from this host (maxClientCnxns), be {port}, or not be "
                     f"serving yet"
                 )
 
+    def _distrust(self) -> None:
+        self._untrusted += 1
+        if self._untrusted == self.places and not self.lookup_failures:
+            self.on_untrusted()
+
     def welcomed(self) -> bool:
         """Note that a server has answered; say whether the first attempt succeeded."""
+        self.last_error = None
         at_once = self._attempts <= 1
         self._attempts = self._silences = 0
         self.greets = False

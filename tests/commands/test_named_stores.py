@@ -105,13 +105,14 @@ def test_the_settings_of_a_named_store(
 
     monkeypatch.setattr(opening, "connect", connect)
     secret = tmp_path / "secret"
-    secret.write_text("geheim\n")
+    secret.write_text("geheim\n", "utf-8-sig")
     secret.chmod(0o600)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BATCHKEEPER_PASSWORD", "another's")
     config.write_text(
         '[stores.prod]\nurl = "etcd://127.0.0.1:1"\nusername = "hub"\n'
-        'password_file = "secret"\nconnect_timeout = "1m30s"\n'
+        'password_file = "secret"\nconnect_timeout = "1m30s"\n',
+        "utf-8-sig",  # Either file may begin with a byte order mark.
     )
     assert run("put", "/a", "", "--store", "prod")[::2] == (0, [])
     assert run("put", "/a", "", "--store", "prod", "--connect-timeout", "100ms")[::2] == (0, [])

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import os
+import socket
+import ssl
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -31,6 +37,8 @@ def files(tmp_path: Path) -> dict[str, Path]:
         )
     )
     garbage.write_text("-----BEGIN NONSENSE-----")
+    marked = tmp_path / "marked.pem"
+    marked.write_bytes(codecs.BOM_UTF8 + certificates.ca.read_bytes())
     return {
         "ca": certificates.ca,
         "cert": cert,
@@ -38,6 +46,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
         "other": other,
         "encrypted": encrypted,
         "garbage": garbage,
+        "marked": marked,
         "missing": tmp_path / "missing",
     }
 
@@ -47,6 +56,7 @@ def test_files_are_checked_before_anything_connects(url: str, files: dict[str, P
     """The error names the option, the file and the reason, and nothing asks for a passphrase."""
     right = {name: files[name] for name in ("ca", "cert", "key")}
     TlsFiles(**{name: str(file) for name, file in right.items()}).context()
+    assert TlsFiles(ca=str(files["marked"])).read()[0] == files["ca"].read_bytes()
     for option, wrong, reason in (
         ("ca", "missing", "cannot read .*No such file"),
         ("ca", "garbage", "no valid PEM file"),
@@ -61,3 +71,32 @@ def test_files_are_checked_before_anything_connects(url: str, files: dict[str, P
             bk.open_store(url + options)
         assert f"option {option!r}" in str(caught.value)
         assert str(files[wrong]) in str(caught.value)
+
+
+def test_a_zookeeper_that_asks_for_a_certificate_is_told_at_once(tmp_path: Path) -> None:
+    """A missing certificate is no outage, although the server says so after the handshake."""
+    certificates = Certificates(tmp_path / "certificates")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificates.issue(None))
+    context.load_verify_locations(certificates.ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            with suppress(OSError):
+                while True:
+                    accepted, _ = listener.accept()
+                    with context.wrap_socket(
+                        accepted, server_side=True, do_handshake_on_connect=False
+                    ) as encrypted:
+                        with suppress(ssl.SSLError):
+                            encrypted.do_handshake()
+                        while os.read(encrypted.fileno(), 4096):
+                            pass
+
+        threading.Thread(target=refuse, daemon=True).start()
+        with pytest.raises(bk.AuthenticationError, match="options 'cert' and 'key'"):
+            bk.open_store(
+                f"zk://127.0.0.1:{listener.getsockname()[1]}?use_ssl=true&ca={certificates.ca}",
+                connect_timeout=60,
+            )

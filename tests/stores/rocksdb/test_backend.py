@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import shutil
 import signal
 import struct
@@ -599,6 +600,19 @@ def test_a_read_only_opener_sees_what_is_there_and_writes_nothing(
     (kept,) = read(backend, Get("/a"))
     assert isinstance(kept, GetResult)
     assert kept.value == b"2"
+
+
+def test_a_directory_that_takes_no_writes_can_be_read(tmp_path: Path) -> None:
+    """The error of a full disk names the option that opens the store without writing."""
+    opened(tmp_path / "store").close()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(StoreUnavailableError, match=r"too large.*read_only=true"):
+            opened(tmp_path / "store")
+        opened(tmp_path / "store", "?read_only=true").close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.slow
