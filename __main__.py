@@ -9,6 +9,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # `signal` itself takes a while to load
 import _thread
 import atexit
+import gc
 import os
 import sys
 import time
@@ -20,6 +21,8 @@ _INTERRUPTED = 130
 
 def main() -> int:
     """Run the command and return its exit code."""
+    # Python ends with full collections of all that is loaded: a fifth of a short command's time.
+    atexit.register(gc.freeze)
     # A shell that starts a command in the background makes it ignore the signal: so it stays.
     heeded = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
     if heeded:
