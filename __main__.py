@@ -21,8 +21,6 @@ _INTERRUPTED = 130
 
 def main() -> int:
     """Run the command and return its exit code."""
-    # Python ends with full collections of all that is loaded: a fifth of a short command's time.
-    atexit.register(gc.freeze)
     # A shell that starts a command in the background makes it ignore the signal: so it stays.
     heeded = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
     if heeded:
@@ -30,6 +28,8 @@ def main() -> int:
         # The last function at the end of Python, which would let the signal itself end the process
         # then, without an exit code.
         atexit.register(_signal.signal, _signal.SIGINT, _signal.SIG_IGN)
+    # Python ends with full collections of all that is loaded: a fifth of a short command's time.
+    atexit.register(gc.freeze)
     # gRPC reads this as it is loaded, and otherwise prints lines of its own between the command's.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from .cli import main as run
