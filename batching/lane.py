@@ -6,7 +6,7 @@ An engine has three lanes: reads, writes, and single executions.
 from __future__ import annotations
 
 import math
-import sysconfig
+import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from threading import Condition, Lock, RLock, Thread
@@ -26,7 +26,7 @@ __all__ = ["Lane"]
 _LIGHT: Final = 4096
 # The limit of operations in the intake: at this number, the lock's cost for each is negligible.
 # None on a Python without the global lock, where others could append to it while it is read.
-_MOST: Final = 0 if sysconfig.get_config_var("Py_GIL_DISABLED") else 128
+_MOST: Final = 0 if "t" in sys.abiflags else 128
 # So many threads may submit at the same moment without the queue being fuller than its bound.
 _AT_ONCE: Final = 64
 

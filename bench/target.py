@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -136,6 +136,7 @@ def open_target(
 @contextmanager
 def _scratch(directory: Path, name: str) -> Iterator[Path]:
     scratch = directory.absolute() / name
+    there = directory.exists()
     try:
         scratch.mkdir(parents=True)
     except OSError as error:
@@ -146,6 +147,9 @@ def _scratch(directory: Path, name: str) -> Iterator[Path]:
         yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        if not there:
+            with suppress(OSError):  # It holds results.
+                scratch.parent.rmdir()
 
 
 def _made(

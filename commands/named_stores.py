@@ -19,9 +19,9 @@ message to the user says so.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -95,14 +95,15 @@ def _read(file: Path, *, required: bool) -> dict[str, NamedStore]:
         InputError: the file cannot be read or is not TOML, or has an unknown key or a bad value.
     """
     try:
-        found = tomllib.loads(file.read_text("utf-8-sig"))
+        # Loaded on demand, because most commands read no such file.
+        found = importlib.import_module("tomllib").loads(file.read_text("utf-8-sig"))
     except FileNotFoundError:
         if required:
             raise InputError(f"there is no configuration file {file}") from None
         return {}
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # of the decoder, or of UTF-8
         raise InputError(f"{file} is not TOML: {error}") from error
     _check_keys(file, "the file", found, ("stores",))
     stores = found.get("stores", {})

@@ -44,6 +44,8 @@ _WORST: Final = (NO_CONNECTION, BAD_INPUT, REFUSED)
 
 # ``json.dumps`` would create an encoder for each line.
 _line: Final = json.JSONEncoder(ensure_ascii=False).encode
+# The characters of rows to write at once: Python's own 8 KiB make a large scan a tenth slower.
+_AT_ONCE: Final = 1 << 16
 _FLAGS: Final = ("false", "true")
 
 
@@ -121,9 +123,17 @@ def write_rows(rows: Iterable[tuple[Mapping[str, Any], str]], output: Format) ->
         output: the format.
     """
     if output != "json":
-        for fields, text in rows:
-            line = _line(fields) if fields and output == "jsonl" else text
-            write(f"{line}\n".encode())
+        lines: list[str] = []
+        size = 0
+        try:
+            for fields, text in rows:
+                lines.append(_line(fields) if fields and output == "jsonl" else text)
+                size += len(lines[-1]) + 1
+                if size > _AT_ONCE:
+                    lines, full, size = [], lines, 0
+                    write("\n".join([*full, ""]).encode())
+        finally:  # The rows that came before an error or Ctrl-C are written, too.
+            write("\n".join([*lines, ""]).encode())
     else:
         before = "[\n"
         for fields, _ in rows:
@@ -157,9 +167,10 @@ def json_line(stat: Stat, value: bytes) -> str:
     The encoder would look at each character of their base64, and at the name of each field.
     """
     found = json_value(value)
-    text = f'{{"base64": "{found["base64"]}"}}' if isinstance(found, dict) else _line(found)
+    text = _line(found) if isinstance(found, str) else f'{{"base64": "{found["base64"]}"}}'
     path, version, revision, created, modified, ephemeral, owned = stat
-    since, changed = ("null" if at is None else at for at in (created, modified))
+    since = "null" if created is None else created
+    changed = "null" if modified is None else modified
     return (
         f'{{"path": {_line(path)}, "version": {version}, "revision": {revision}, '
         f'"created": {since}, "modified": {changed}, "ephemeral": {_FLAGS[ephemeral]}, '

@@ -129,4 +129,4 @@ def json_value(value: bytes) -> str | dict[str, str]:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
+        return {"base64": binascii.b2a_base64(value, newline=False).decode()}

@@ -43,10 +43,10 @@ _ALLOWED = " -.0-~\u00a0-\ud7ff\uf900-\uffef"
 _ONE = re.compile(
     rf"(?!/zookeeper(?:/|\Z))(?:/(?!\.(?:\.|batchkeeper)?(?:/|\Z)|\.batchkeeper-)[{_ALLOWED}]+)+",
 )
-_BAD_CHARACTER = re.compile(f"[{_FORBIDDEN}]")
+_BAD_CHARACTER = f"[{_FORBIDDEN}]"  # Compiled when used, as is the next: sets this large are slow.
 
 # For checking many paths at once, each on a line of its own.
-_CHARACTERS = re.compile(f"[\n/{_ALLOWED}]*")
+_CHARACTERS = f"[\n/{_ALLOWED}]*"
 _RESERVED = re.compile(r"/\.(?:\.|batchkeeper)?[/\n]|/\.batchkeeper-|\n/zookeeper[/\n]")
 
 _match = _ONE.fullmatch
@@ -108,7 +108,7 @@ def all_reachable(paths: Sequence[str]) -> bool:
         and "/\n" not in lines
         and "//" not in lines
         and not (("/." in lines or "\n/zookeeper" in lines) and _RESERVED.search(lines))
-        and _CHARACTERS.fullmatch(lines) is not None
+        and re.fullmatch(_CHARACTERS, lines) is not None
     )
 
 
@@ -151,7 +151,7 @@ def _reason(path: object) -> str:
         return f"a path must not end in '/': {path!r}"
     if "//" in path:
         return f"a path must not have an empty part ('//'): {path!r}"
-    if bad := _BAD_CHARACTER.search(path):
+    if bad := re.search(_BAD_CHARACTER, path):
         return (
             f"a path must not have the character U+{ord(bad[0]):04X} (at {bad.start()}): {path!r}"
         )

@@ -8,8 +8,8 @@ Five objects learn one number each. They do no I/O; their owner reports the even
   refusal halves the distance to the largest request that was accepted.
 - :class:`AnswerBytes` learns how many values to request at a time, so that the answer stays near
   4 MiB. etcd shows the size of a value only with the value. So the first requests ask for few
-  values, and later ones for as many as fit by recent sizes, at most twice as many each time. Plain
-  puts return the old values, and count likewise.
+  values, and later ones for as many as fit by recent sizes, at most four times as many each
+  time. Plain puts return the old values, and count likewise.
 - :class:`Pace` learns how many writes to put into one transaction. etcd applies one transaction
   after the other, and other clients wait meanwhile.
 - :class:`Refusals` learns whether conditional puts may share their conditions.
@@ -104,7 +104,7 @@ class AnswerBytes:
     def saw(self, values: int, size: int) -> None:
         """Note the bytes of a number of values, in an answer or in a request."""
         fitting = values * _GOOD_ANSWER // (size + 1)
-        self.values = max(1, min(fitting, self.values * 2, 1 << 20))
+        self.values = max(1, min(fitting, self.values * 4, 1 << 20))
 
     def refused(self, values: int) -> None:
         """Note that an answer with this many values was too large for the client."""

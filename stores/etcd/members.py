@@ -7,7 +7,7 @@ as 3.6.11, only to root (etcd #21666).
 
 from __future__ import annotations
 
-import http.client
+import importlib
 import json
 import re
 import socket
@@ -306,18 +306,19 @@ def _version_of(
 
 def _version_over_http(address: str, credentials: Credentials, timeout: float) -> str | None:
     """Return the version that a member shows everyone at ``/version``; ``None`` without one."""
+    http = importlib.import_module("http.client")  # It is slow to import, and few logins need it.
     host, port = _host_and_port(address)
-    connection: http.client.HTTPConnection | None = None
+    connection = None
     try:
         context = credentials.tls()
         connection = (
-            http.client.HTTPConnection(host, port, timeout=timeout)
+            http.HTTPConnection(host, port, timeout=timeout)
             if context is None
-            else http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
+            else http.HTTPSConnection(host, port, timeout=timeout, context=context)
         )
         connection.request("GET", "/version")
         return str(json.load(connection.getresponse())["etcdserver"])
-    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
+    except (OSError, http.HTTPException, ValueError, LookupError, TypeError):
         # InvalidSettingError is a ValueError.
         return None  # Another server answers there, or none does: the version stays unknown.
     finally:

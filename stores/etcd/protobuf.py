@@ -8,19 +8,22 @@ __all__ = ["VARINT", "field"]
 
 
 class _Varints(dict[int, bytes]):
-    """Protobuf's base-128 integers by value. The table has small ones; larger ones are computed."""
+    """Protobuf's base-128 integers by value. The table keeps small ones; others are computed."""
 
     def __missing__(self, number: int) -> bytes:
         encoded = bytearray()
-        while number > 127:
-            encoded.append(number & 127 | 128)
-            number >>= 7
-        encoded.append(number)
-        return bytes(encoded)
+        rest = number
+        while rest > 127:
+            encoded.append(rest & 127 | 128)
+            rest >>= 7
+        encoded.append(rest)
+        found = bytes(encoded)
+        if number < 4096:
+            self[number] = found
+        return found
 
 
 VARINT: Final = _Varints()
-VARINT.update({number: VARINT[number] for number in range(4096)})
 
 
 def field(tag: bytes, body: bytes) -> bytes:

@@ -169,7 +169,7 @@ def test_without_a_server(tmp_path: Path) -> None:
     """The command says what is missing, and leaves nothing behind."""
     done = run_python(
         *COMMAND[1:],
-        *("hubs", "simulate", "--dir", str(tmp_path)),
+        *("hubs", "simulate", "--dir", str(tmp_path / "new")),
         env={**os.environ, "BATCHKEEPER_ETCD": str(tmp_path / "none")},
     )
     assert done.returncode == 2, done.stderr

@@ -344,19 +344,19 @@ def test_grpc_names_the_limit(limit: int) -> None:
     assert learned.most < known // 2
 
 
-def test_an_answer_grows_by_twice_at_most() -> None:
+def test_an_answer_grows_by_four_times_at_most() -> None:
     """After small values, pages ask for more; after large ones, at once for fewer."""
     learned = AnswerBytes()
     first = learned.values
     assert first * 1.5 * 2**20 < ANSWER_BYTES
     learned.saw(first, first * 100)
-    assert learned.values == 2 * first
+    assert learned.values == 4 * first
     learned.saw(2, 2 * 2**20)
-    assert learned.values <= 4
+    assert learned.values <= 8
     learned.saw(1, 100 * 2**20)
     assert learned.values == 1
     learned.saw(100, 0)
-    assert learned.values == 2
+    assert learned.values == 4
 
 
 def test_the_pace_follows_the_time_that_transactions_take() -> None:
