@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from ..ops.errors import StoreUnavailableError
 from ..ops.log import get_logger
 
-__all__ = ["Gate", "Signal", "each", "finish", "spawn"]
+__all__ = ["Gate", "NoThreadError", "Signal", "each", "finish", "spawn"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -20,8 +21,16 @@ _T = TypeVar("_T")
 log = get_logger("batchkeeper.coordination")
 
 
+class NoThreadError(StoreUnavailableError, RuntimeError):
+    """The system has no thread left: what passes, like an outage."""
+
+
 def spawn(name: str, call: Callable[_P, None], *args: _P.args, **kwargs: _P.kwargs) -> None:
-    """Run a function in its own daemon thread, and log its exceptions."""
+    """Run a function in its own daemon thread, and log its exceptions.
+
+    Raises:
+        NoThreadError: the system has no thread left.
+    """
 
     def run() -> None:
         try:
@@ -29,7 +38,10 @@ def spawn(name: str, call: Callable[_P, None], *args: _P.args, **kwargs: _P.kwar
         except Exception:
             log.exception("a background thread failed", thread_name=name)
 
-    threading.Thread(target=run, name=f"batchkeeper-{name}", daemon=True).start()
+    try:
+        threading.Thread(target=run, name=f"batchkeeper-{name}", daemon=True).start()
+    except RuntimeError as error:
+        raise NoThreadError(f"the thread {name!r} cannot be started: {error}") from error
 
 
 def each(call: Callable[[_T], object], items: Collection[_T], most: int) -> None:
