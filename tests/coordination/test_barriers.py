@@ -376,9 +376,10 @@ def test_no_thread_can_be_started(
     barrier = DoubleBarrier(stores(wrap=faults), "/b", 1)
     barrier.enter(PATIENCE)
     faults.refuse(bk.AuthenticationError("no permission"), "delete")
-    with monkeypatch.context() as patch, pytest.raises(bk.AuthenticationError):
+    with monkeypatch.context() as patch:
         patch.setattr(barriers, "spawn", refuse)
-        barrier.leave(PATIENCE)
+        with pytest.raises(bk.AuthenticationError):
+            barrier.leave(PATIENCE)
     barrier.enter(PATIENCE)
     barrier.leave(PATIENCE)
 

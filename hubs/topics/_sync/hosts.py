@@ -218,7 +218,7 @@ class Hosts:
                 closed = self._closed
                 self._registrations.append(registration)
             if closed:
-                raise StoreClosedError(f"{self.path} was closed meanwhile", path=path)
+                raise StoreClosedError(f"{self.path} was closed meanwhile", path=membership.path)
         except BaseException:
             membership.drop()
             raise
