@@ -363,6 +363,10 @@ class AsyncMetadataCache(Generic[T]):
                 own.over = True  # First of all: Ctrl-C may end the next calls.
                 self._entries.give_up(own)
                 own.done.set()
+            # sync:
+            # | if load.is_of_this_thread():  # A signal handler has interrupted it.
+            # |     return self._latest(path, read)
+            # end
             while not load.over:
                 await load.done.wait(_POLL)
             if load.entry is not None:

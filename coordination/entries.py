@@ -193,14 +193,19 @@ class Load(Flight, Generic[T, S]):
         error: the error that ended it.
     """
 
-    __slots__ = ("done", "entry", "error", "over")
+    __slots__ = ("_thread", "done", "entry", "error", "over")
 
     def __init__(self, key: Key, done: S) -> None:
         super().__init__(key, None)
         self.done = done
         self.over = False
+        self._thread = threading.get_ident()
         self.entry: Entry[T] | None = None
         self.error: MetadataStoreError | None = None
+
+    def is_of_this_thread(self) -> bool:
+        """Say whether this thread reads, so that it must not wait here."""
+        return self._thread == threading.get_ident()
 
 
 class Entries(Generic[T, S]):

@@ -358,6 +358,8 @@ class MetadataCache(Generic[T]):
                 own.over = True  # First of all: Ctrl-C may end the next calls.
                 self._entries.give_up(own)
                 own.done.set()
+            if load.is_of_this_thread():  # A signal handler has interrupted it.
+                return self._latest(path, read)
             while not load.over:
                 load.done.wait(_POLL)
             if load.entry is not None:
