@@ -364,8 +364,7 @@ class AsyncMetadataCache(Generic[T]):
                 self._entries.give_up(own)
                 own.done.set()
             # sync:
-            # | if load.is_of_this_thread():  # A signal handler has interrupted it.
-            # |     return self._latest(path, read)
+            # | load.check_thread(path)
             # end
             while not load.over:
                 await load.done.wait(_POLL)

@@ -25,6 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from ..batching.reentry import refused
 from ..ops.errors import InvalidSettingError, MetadataStoreError, ValueDecodeError
 from ..ops.results import GetResult, Stat
 
@@ -203,9 +204,10 @@ class Load(Flight, Generic[T, S]):
         self.entry: Entry[T] | None = None
         self.error: MetadataStoreError | None = None
 
-    def is_of_this_thread(self) -> bool:
-        """Say whether this thread reads, so that it must not wait here."""
-        return self._thread == threading.get_ident()
+    def check_thread(self, path: str) -> None:
+        """Refuse a signal handler that would wait for the read that it has interrupted."""
+        if self._thread == threading.get_ident():
+            raise refused(path)
 
 
 class Entries(Generic[T, S]):
