@@ -27,11 +27,7 @@ class NoThreadError(StoreUnavailableError, RuntimeError):
 
 
 def spawn(name: str, call: Callable[_P, None], *args: _P.args, **kwargs: _P.kwargs) -> None:
-    """Run a function in its own daemon thread, and log its exceptions.
-
-    Raises:
-        NoThreadError: the system has no thread left.
-    """
+    """Run a function in its own daemon thread, and log its exceptions."""
 
     def run() -> None:
         try:
@@ -67,10 +63,7 @@ Signal = threading.Event
 
 
 class Gate:
-    """Lets one thread through at a time; also a context manager.
-
-    A signal handler cannot wait for the code that it has interrupted: it is refused at once.
-    """
+    """Lets one thread through at a time; also a context manager."""
 
     __slots__ = ("_lock", "_threads")
 
@@ -81,7 +74,7 @@ class Gate:
     def enter(self, timeout: float | None = None) -> bool:
         """Wait for one's turn, at most ``timeout`` seconds; return whether it has come."""
         me, entered = threading.get_ident(), False
-        if me in self._threads:
+        if me in self._threads:  # A signal handler cannot wait for what it has interrupted.
             if timeout == 0:
                 return False
             raise refused()

@@ -303,9 +303,8 @@ class _MemoryBackend:
         return self
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
-        space = self._space
         try:
-            self._enter(deadline)
+            space = self._enter(deadline)
             commit = _Commit(space, self.session, requests)
             answers = [space.write(request, commit) for request in requests]
             commit.publish()
@@ -314,9 +313,8 @@ class _MemoryBackend:
         return answers
 
     def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
-        space = self._space
         try:
-            self._enter(deadline)
+            space = self._enter(deadline)
             return [space.answer(request, self.session) for request in requests]
         finally:
             self._leave()
@@ -330,9 +328,8 @@ class _MemoryBackend:
         deadline: float,
     ) -> WatchHandle:
         """Report each change under ``prefix``. See :class:`Watches`."""
-        space = self._space
         try:
-            self._enter(deadline)
+            space = self._enter(deadline)
             watch = space.watches.watch(prefix, deliver, fail)
             self._open_watches.add(watch)
             return watch
@@ -359,9 +356,8 @@ class _MemoryBackend:
     def _pages(
         self, prefix: str, within: Range, timeout: float
     ) -> Generator[list[tuple[str, GetResult]], None, None]:
-        space = self._space
         try:
-            self._enter(time.monotonic() + timeout)
+            space = self._enter(time.monotonic() + timeout)
             # Results are immutable, so a copy of the dict is a snapshot.
             values = space.values.copy()
             for path in space.owned.get(self.session, ()):
@@ -384,10 +380,9 @@ class _MemoryBackend:
         paths = self._paths_under(path, timeout)
         removed = 0
         for start in range(0, len(paths), _PAGE):
-            space = self._space
             try:
                 try:
-                    self._enter(time.monotonic() + timeout)
+                    space = self._enter(time.monotonic() + timeout)
                 except MetadataStoreError as error:
                     raise partly_removed(removed, path, error) from error
                 commit = _Commit(space, self.session)
@@ -402,17 +397,15 @@ class _MemoryBackend:
 
     def revision(self, timeout: float) -> int:
         """Return the revision of the last change."""
-        space = self._space
         try:
-            self._enter(time.monotonic() + timeout)
+            space = self._enter(time.monotonic() + timeout)
             return space.revision
         finally:
             self._leave()
 
     def _paths_under(self, prefix: str, timeout: float) -> list[str]:
-        space = self._space
         try:
-            self._enter(time.monotonic() + timeout)
+            space = self._enter(time.monotonic() + timeout)
             paths = list(space.values)
         finally:
             self._leave()
@@ -437,12 +430,13 @@ class _MemoryBackend:
             else:
                 del _spaces[self._name]
 
-    def _enter(self, deadline: float) -> None:
+    def _enter(self, deadline: float) -> _Space:
         """Take the space's lock. The caller must call ``_leave``, also if Ctrl-C ends this call."""
         if not self._space.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise OperationTimeoutError(f"memory://{self._name} was busy until the deadline")
         if self._closed:
             raise self._why_closed()
+        return self._space
 
     def _leave(self) -> None:
         """Release the space's lock, if this thread has it."""
