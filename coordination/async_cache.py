@@ -363,6 +363,9 @@ class AsyncMetadataCache(Generic[T]):
                 own.over = True  # First of all: Ctrl-C may end the next calls.
                 self._entries.give_up(own)
                 own.done.set()
+            # sync:
+            # | load.check_thread(path)
+            # end
             while not load.over:
                 await load.done.wait(_POLL)
             if load.entry is not None:

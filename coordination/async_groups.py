@@ -16,6 +16,7 @@ from ..ops.errors import (
     MetadataStoreError,
     SessionLostError,
     StoreClosedError,
+    StoreUnavailableError,
     passes,
 )
 from ..ops.log import get_logger
@@ -175,7 +176,12 @@ class AsyncGroup:
                 )
         if begin:
             follower.start()
-            async_spawn(f"view of {self.path}", self._notify_listeners, follower)
+            try:
+                async_spawn(f"view of {self.path}", self._notify_listeners, follower)
+            except BaseException:  # No thread is left. The next listener begins again.
+                follower.close()
+                self._end(StoreUnavailableError("no view could begin", path=self.path))
+                raise
         else:
             self._mark(None)
         return listener

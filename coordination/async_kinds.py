@@ -40,7 +40,7 @@ def async_check_face(value: object, method: str, need: str) -> None:
     Raises:
         InvalidSettingError: it is of another kind.
     """
-    found = getattr(value, method, None)
+    found = None if isinstance(value, type) else getattr(value, method, None)
     # async:
     fits = inspect.iscoroutinefunction(found)
     # sync:

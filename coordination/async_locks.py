@@ -167,6 +167,9 @@ class AsyncHolder(AsyncHold):
             else:
                 with self._lock:
                     self._claim, self._owner = claim, self._caller()
+                # sync:
+                # | self._gate.forget()
+                # end
         return claim is not None
 
     async def _enter(self, deadline: Deadline, *, wait: bool) -> bool:

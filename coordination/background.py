@@ -10,14 +10,20 @@ from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from ..batching.reentry import refused
+from ..ops.errors import StoreUnavailableError
 from ..ops.log import get_logger
 
-__all__ = ["Gate", "Signal", "each", "finish", "spawn"]
+__all__ = ["Gate", "NoThreadError", "Signal", "each", "finish", "spawn"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 log = get_logger("batchkeeper.coordination")
+
+
+class NoThreadError(StoreUnavailableError, RuntimeError):
+    """The system has no thread left: what passes, like an outage."""
 
 
 def spawn(name: str, call: Callable[_P, None], *args: _P.args, **kwargs: _P.kwargs) -> None:
@@ -29,7 +35,10 @@ def spawn(name: str, call: Callable[_P, None], *args: _P.args, **kwargs: _P.kwar
         except Exception:
             log.exception("a background thread failed", thread_name=name)
 
-    threading.Thread(target=run, name=f"batchkeeper-{name}", daemon=True).start()
+    try:
+        threading.Thread(target=run, name=f"batchkeeper-{name}", daemon=True).start()
+    except RuntimeError as error:
+        raise NoThreadError(f"the thread {name!r} cannot be started: {error}") from error
 
 
 def each(call: Callable[[_T], object], items: Collection[_T], most: int) -> None:
@@ -56,21 +65,38 @@ Signal = threading.Event
 class Gate:
     """Lets one thread through at a time; also a context manager."""
 
-    __slots__ = ("_lock",)
+    __slots__ = ("_lock", "_threads")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._threads: set[int] = set()  # that wait, or were let through; each changes its own
 
     def enter(self, timeout: float | None = None) -> bool:
         """Wait for one's turn, at most ``timeout`` seconds; return whether it has come."""
-        return self._lock.acquire(timeout=-1 if timeout is None else timeout)
+        me, entered = threading.get_ident(), False
+        if me in self._threads:  # A signal handler cannot wait for what it has interrupted.
+            if timeout == 0:
+                return False
+            raise refused()
+        try:
+            self._threads.add(me)  # before the next line, after which a handler may run
+            entered = self._lock.acquire(timeout=-1 if timeout is None else timeout)
+        finally:
+            if not entered:
+                self._threads.discard(me)
+        return entered
 
     def leave(self) -> None:
         """Let the next one through."""
         self._lock.release()
+        self.forget()
+
+    def forget(self) -> None:
+        """Let another thread call ``leave`` for this one, which may wait here again."""
+        self._threads.discard(threading.get_ident())
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self.enter()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self.leave()

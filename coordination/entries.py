@@ -25,6 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from ..batching.reentry import refused
 from ..ops.errors import InvalidSettingError, MetadataStoreError, ValueDecodeError
 from ..ops.results import GetResult, Stat
 
@@ -193,14 +194,20 @@ class Load(Flight, Generic[T, S]):
         error: the error that ended it.
     """
 
-    __slots__ = ("done", "entry", "error", "over")
+    __slots__ = ("_thread", "done", "entry", "error", "over")
 
     def __init__(self, key: Key, done: S) -> None:
         super().__init__(key, None)
         self.done = done
         self.over = False
+        self._thread = threading.get_ident()
         self.entry: Entry[T] | None = None
         self.error: MetadataStoreError | None = None
+
+    def check_thread(self, path: str) -> None:
+        """Refuse a signal handler that would wait for the read that it has interrupted."""
+        if self._thread == threading.get_ident():
+            raise refused(path)
 
 
 class Entries(Generic[T, S]):

@@ -71,9 +71,10 @@ class JobBoard:
         It is the first job, unless others claim jobs at the same time: after refusals, it is one of
             the first few, so that workers do not all try the same one.
         """
-        if not self._free:
+        try:
+            name = self._free.pop(random.randrange(min(self._spread, len(self._free))))  # noqa: S311
+        except (IndexError, ValueError):  # None is free, or a signal handler has taken the last.
             return None
-        name = self._free.pop(random.randrange(min(self._spread, len(self._free))))  # noqa: S311
         self._tried[name] = False
         return name
 

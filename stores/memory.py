@@ -56,7 +56,7 @@ class _Space:
     """The values of one name, shared by all that have it open."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()  # guards everything below
+        self.lock = threading.RLock()  # guards everything below
         self.values: dict[str, GetResult] = {}
         # For each path with values below it: its children's names, each with the number of values
         # at or below it. A delete thus knows when a name disappears.
@@ -303,21 +303,21 @@ class _MemoryBackend:
         return self
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
-        space = self._enter(deadline)
         try:
+            space = self._enter(deadline)
             commit = _Commit(space, self.session, requests)
             answers = [space.write(request, commit) for request in requests]
             commit.publish()
         finally:
-            space.lock.release()
+            self._leave()
         return answers
 
     def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
-        space = self._enter(deadline)
         try:
+            space = self._enter(deadline)
             return [space.answer(request, self.session) for request in requests]
         finally:
-            space.lock.release()
+            self._leave()
 
     def watch(
         self,
@@ -328,13 +328,13 @@ class _MemoryBackend:
         deadline: float,
     ) -> WatchHandle:
         """Report each change under ``prefix``. See :class:`Watches`."""
-        space = self._enter(deadline)
         try:
+            space = self._enter(deadline)
             watch = space.watches.watch(prefix, deliver, fail)
             self._open_watches.add(watch)
             return watch
         finally:
-            space.lock.release()
+            self._leave()
 
     def sync(self, deadline: float) -> None:
         """Do nothing: reads are linearizable."""
@@ -356,14 +356,14 @@ class _MemoryBackend:
     def _pages(
         self, prefix: str, within: Range, timeout: float
     ) -> Generator[list[tuple[str, GetResult]], None, None]:
-        space = self._enter(time.monotonic() + timeout)
         try:
+            space = self._enter(time.monotonic() + timeout)
             # Results are immutable, so a copy of the dict is a snapshot.
             values = space.values.copy()
             for path in space.owned.get(self.session, ()):
                 values[path] = values[path]._replace(stat=values[path].stat._replace(owned=True))
         finally:
-            space.lock.release()
+            self._leave()
         paths = _under(values, prefix, within)
         for start in range(0, len(paths), _PAGE):
             if self._closed:
@@ -381,10 +381,10 @@ class _MemoryBackend:
         removed = 0
         for start in range(0, len(paths), _PAGE):
             try:
-                space = self._enter(time.monotonic() + timeout)
-            except MetadataStoreError as error:
-                raise partly_removed(removed, path, error) from error
-            try:
+                try:
+                    space = self._enter(time.monotonic() + timeout)
+                except MetadataStoreError as error:
+                    raise partly_removed(removed, path, error) from error
                 commit = _Commit(space, self.session)
                 for found in paths[start : start + _PAGE]:
                     if found in space.values:
@@ -392,23 +392,23 @@ class _MemoryBackend:
                         removed += 1
                 commit.publish()
             finally:
-                space.lock.release()
+                self._leave()
         return removed
 
     def revision(self, timeout: float) -> int:
         """Return the revision of the last change."""
-        space = self._enter(time.monotonic() + timeout)
         try:
+            space = self._enter(time.monotonic() + timeout)
             return space.revision
         finally:
-            space.lock.release()
+            self._leave()
 
     def _paths_under(self, prefix: str, timeout: float) -> list[str]:
-        space = self._enter(time.monotonic() + timeout)
         try:
+            space = self._enter(time.monotonic() + timeout)
             paths = list(space.values)
         finally:
-            space.lock.release()
+            self._leave()
         return _under(paths, prefix, EVERYTHING)
 
     def close(self) -> None:
@@ -431,14 +431,17 @@ class _MemoryBackend:
                 del _spaces[self._name]
 
     def _enter(self, deadline: float) -> _Space:
-        """Take the space's lock, which the caller must release."""
-        space = self._space
-        if not space.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        """Take the space's lock. The caller must call ``_leave``, also if Ctrl-C ends this call."""
+        if not self._space.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise OperationTimeoutError(f"memory://{self._name} was busy until the deadline")
         if self._closed:
-            space.lock.release()
             raise self._why_closed()
-        return space
+        return self._space
+
+    def _leave(self) -> None:
+        """Release the space's lock, if this thread has it."""
+        if self._space.lock._is_owned():  # type: ignore[attr-defined]
+            self._space.lock.release()
 
     def _why_closed(self) -> StoreClosedError:
         return StoreClosedError(f"memory://{self._name} is closed")

@@ -277,9 +277,13 @@ class DoubleBarrier:
 
     def _withdraw(self) -> None:
         """Remove the value of this participant in the background, if it may exist."""
-        if self._own is not None:
-            spawn(f"removal below {self._path}", self._keep_removing, self._own)
-            self._drop()
+        own = self._own
+        if own is not None:
+            self._drop()  # The next attempt to enter removes it, too.
+            try:
+                spawn(f"removal below {self._path}", self._keep_removing, own)
+            except RuntimeError:
+                log.exception("a value stays for now", path=own)
 
     def _keep_removing(self, path: str) -> None:
         attempts = 0

@@ -358,6 +358,7 @@ class MetadataCache(Generic[T]):
                 own.over = True  # First of all: Ctrl-C may end the next calls.
                 self._entries.give_up(own)
                 own.done.set()
+            load.check_thread(path)
             while not load.over:
                 load.done.wait(_POLL)
             if load.entry is not None:

@@ -14,6 +14,7 @@ from ...ops.errors import (
     MetadataStoreError,
     SessionLostError,
     StoreClosedError,
+    StoreUnavailableError,
     passes,
 )
 from ...ops.log import get_logger
@@ -171,7 +172,12 @@ class Group:
                 )
         if begin:
             follower.start()
-            spawn(f"view of {self.path}", self._notify_listeners, follower)
+            try:
+                spawn(f"view of {self.path}", self._notify_listeners, follower)
+            except BaseException:  # No thread is left. The next listener begins again.
+                follower.close()
+                self._end(StoreUnavailableError("no view could begin", path=self.path))
+                raise
         else:
             self._mark(None)
         return listener

@@ -34,7 +34,7 @@ def check_face(value: object, method: str, need: str) -> None:
     Raises:
         InvalidSettingError: it is of another kind.
     """
-    found = getattr(value, method, None)
+    found = None if isinstance(value, type) else getattr(value, method, None)
     fits = callable(found) and not inspect.iscoroutinefunction(found)
     if not fits:  # Only its class: its text might show a password.
         raise InvalidSettingError(f"{need}, not of the class {type(value).__name__}; {_OTHER}")

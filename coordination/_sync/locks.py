@@ -150,6 +150,7 @@ class Holder(Hold):
             else:
                 with self._lock:
                     self._claim, self._owner = claim, self._caller()
+                self._gate.forget()
         return claim is not None
 
     def _enter(self, deadline: Deadline, *, wait: bool) -> bool:

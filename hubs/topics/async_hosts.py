@@ -9,6 +9,7 @@ Below it, ``alive`` exists as long as the hub's session, and has its load.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,6 +23,7 @@ from ...coordination.async_groups import AsyncGroup
 from ...coordination.async_memberships import AsyncMembership
 from ...coordination.deadlines import Deadline
 from ...coordination.members import decode, member_name, member_path
+from ...ops.backoff import Backoff
 from ...ops.errors import (
     BadVersionError,
     LockBusyError,
@@ -68,6 +70,7 @@ log = get_logger("batchkeeper.hubs")
 
 # Seconds until a hub says that it waits for the end of another one.
 _QUIET: Final = 2.0
+_BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 # Stands for a missing or damaged membership.
 _DAMAGED: Final = HubMembership(eligible=False)
 
@@ -208,20 +211,18 @@ class AsyncHosts:
         self._view.check_open()
         data = _check_load(HubLoad() if load is None else load).encoded()
         membership = await self._join(address, data, deadline)
+        attempts = 0
         try:
             # In this order: a live hub cannot be forgotten.
-            path = self._path(address)
-            record = HubMembership().encoded()
-            with suppress(BadVersionError):  # It exists.
-                await self._store.put(path, record, ABSENT, timeout=deadline.for_request())
-            await self._view.get(deadline.for_request())
-            await self._view.refresh(path, membership.path)
+            while not await self._entered(address, membership, deadline):
+                await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))
+                attempts += 1
             registration = AsyncRegistration(address, membership, self._view)
             with self._lock:
                 closed = self._closed
                 self._registrations.append(registration)
             if closed:
-                raise StoreClosedError(f"{self.path} was closed meanwhile", path=path)
+                raise StoreClosedError(f"{self.path} was closed meanwhile", path=membership.path)
         except BaseException:
             membership.drop()
             raise
@@ -345,6 +346,21 @@ class AsyncHosts:
                 if not (passes(error) or isinstance(error, SessionLostError)):
                     raise
         return await self._group.join(_part(address), data, deadline.left())
+
+    async def _entered(self, address: str, membership: AsyncMembership, deadline: Deadline) -> bool:
+        """Write a missing membership, and show the hub; return ``False`` in an outage."""
+        path = self._path(address)
+        try:
+            with suppress(BadVersionError):  # It exists.
+                record = HubMembership().encoded()
+                await self._store.put(path, record, ABSENT, timeout=deadline.for_request())
+            await self._view.get(deadline.for_request())
+            await self._view.refresh(path, membership.path)
+        except MetadataStoreError as error:
+            if not passes(error) or deadline.passed:
+                raise
+            return False
+        return True
 
     def _path(self, address: str) -> str:
         return f"{self.path}/{_part(address)}"

@@ -222,12 +222,12 @@ class Writer:
         """Read the nodes of requests and of their parents; refuse the requests that cannot hold."""
         parents = _parents(batch, undecided)
         requests = batch.requests
-        # A sequential put has no node before it is applied.
-        places = [
-            k
-            for k in batch.spread(undecided)
-            if (options := requests[k].options) is None or not options.sequential
-        ]
+        places = []
+        for k in batch.spread(undecided):
+            if (options := requests[k].options) is None or not options.sequential:
+                places.append(k)
+            else:  # It has no node before it is applied. Its parents are read.
+                batch.seen[k] = None
         tree = self._read(batch, places, parents, deadline, fresh=fresh)
         for i in undecided:
             if i in batch.parts:

@@ -162,3 +162,17 @@ def test_a_handler_closes_the_store_or_calls_it_at_any_point(
                 if not reached:
                     assert at > 20
                     break
+
+
+def test_an_interrupt_leaves_no_lock_of_a_memory_store() -> None:
+    """At each point of a call that the caller's thread executes; the next call works."""
+
+    def interrupt() -> None:
+        raise SystemExit
+
+    with bk.open_store("memory://interrupted", operation_timeout=1.0) as store:
+        at = 1
+        while handled(at, store.revision, interrupt):
+            assert store.revision() == 0
+            at += 1
+        assert at > 1

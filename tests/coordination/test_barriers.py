@@ -10,6 +10,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination import DoubleBarrier
+from batchkeeper.coordination._sync import barriers
 from batchkeeper.coordination.deadlines import Deadline
 from batchkeeper.ops.errors import LockBusyError, LockLostError, ValueDecodeError
 from batchkeeper.testing import FaultInjector
@@ -362,6 +363,25 @@ def test_an_outage_is_waited_out(
     faults.fail("watch", times=None)
     with pytest.raises(bk.StoreUnavailableError):
         shaky.leave(0.1)
+
+
+def test_no_thread_can_be_started(
+    stores: Callable[..., bk.MetadataStore], faults: FaultInjector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is that of the store, and the object can be used as before."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    barrier = DoubleBarrier(stores(wrap=faults), "/b", 1)
+    barrier.enter(PATIENCE)
+    faults.refuse(bk.AuthenticationError("no permission"), "delete")
+    with monkeypatch.context() as patch:
+        patch.setattr(barriers, "spawn", refuse)
+        with pytest.raises(bk.AuthenticationError):
+            barrier.leave(PATIENCE)
+    barrier.enter(PATIENCE)
+    barrier.leave(PATIENCE)
 
 
 def test_misuse(stores: Callable[..., bk.MetadataStore]) -> None:

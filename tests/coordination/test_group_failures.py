@@ -319,9 +319,14 @@ def test_no_thread_for_the_keeper(
         monkeypatch.setattr(groups, "spawn", no_thread)
         with pytest.raises(RuntimeError, match="new thread"):
             group.join("hub-1")
+        with pytest.raises(RuntimeError, match="new thread"):
+            group.add_listener(lambda *_: None)
         monkeypatch.undo()
         assert group.members() == {}
+        heard: list[str] = []
+        group.add_listener(lambda kind, _: heard.append(kind))
         member = group.join("hub-1", timeout=PATIENCE)
+        until(lambda: heard)
         first = member.incarnation
         faults.lose_session()
         until(lambda: member.incarnation > first and member.joined)

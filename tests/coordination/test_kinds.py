@@ -45,6 +45,7 @@ def test_objects_that_are_no_store_of_this_face() -> None:
                             None,
                             URL,
                             bk.open_store,
+                            type(store),
                             bk.open_async_store(URL[:18]),
                         ):
                             with pytest.raises(bk.InvalidSettingError, match="Async") as refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -133,14 +134,18 @@ def test_a_release_whose_answer_comes_late(
 def test_no_thread_can_be_started(store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The call ends with that error, and leaves no contender behind that all others wait for."""
 
-    def refuse(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "batchkeeper-warden":
+            raise RuntimeError("can't start new thread")
+        start(thread)
 
     lock = Lock(store, PATH)
     with monkeypatch.context() as patch:
-        patch.setattr(claims, "spawn", refuse)
-        with pytest.raises(RuntimeError, match="new thread"):
-            lock.acquire()
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(bk.StoreUnavailableError, match="new thread"):
+            lock.acquire(timeout=0.1)
     assert line(store, PATH) == []
     with lock:
         assert lock.held

@@ -8,6 +8,7 @@ Below it, ``alive`` exists as long as the hub's session, and has its load.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +21,7 @@ from ....coordination._sync.memberships import Membership
 from ....coordination.background import Signal
 from ....coordination.deadlines import Deadline
 from ....coordination.members import decode, member_name, member_path
+from ....ops.backoff import Backoff
 from ....ops.errors import (
     BadVersionError,
     LockBusyError,
@@ -66,6 +68,7 @@ log = get_logger("batchkeeper.hubs")
 
 # Seconds until a hub says that it waits for the end of another one.
 _QUIET: Final = 2.0
+_BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 # Stands for a missing or damaged membership.
 _DAMAGED: Final = HubMembership(eligible=False)
 
@@ -204,20 +207,18 @@ class Hosts:
         self._view.check_open()
         data = _check_load(HubLoad() if load is None else load).encoded()
         membership = self._join(address, data, deadline)
+        attempts = 0
         try:
             # In this order: a live hub cannot be forgotten.
-            path = self._path(address)
-            record = HubMembership().encoded()
-            with suppress(BadVersionError):  # It exists.
-                self._store.put(path, record, ABSENT, timeout=deadline.for_request()).result()
-            self._view.get(deadline.for_request())
-            self._view.refresh(path, membership.path)
+            while not self._entered(address, membership, deadline):
+                time.sleep(deadline.within(_BACKOFF.pause(attempts)))
+                attempts += 1
             registration = Registration(address, membership, self._view)
             with self._lock:
                 closed = self._closed
                 self._registrations.append(registration)
             if closed:
-                raise StoreClosedError(f"{self.path} was closed meanwhile", path=path)
+                raise StoreClosedError(f"{self.path} was closed meanwhile", path=membership.path)
         except BaseException:
             membership.drop()
             raise
@@ -341,6 +342,21 @@ class Hosts:
                 if not (passes(error) or isinstance(error, SessionLostError)):
                     raise
         return self._group.join(_part(address), data, deadline.left())
+
+    def _entered(self, address: str, membership: Membership, deadline: Deadline) -> bool:
+        """Write a missing membership, and show the hub; return ``False`` in an outage."""
+        path = self._path(address)
+        try:
+            with suppress(BadVersionError):  # It exists.
+                record = HubMembership().encoded()
+                self._store.put(path, record, ABSENT, timeout=deadline.for_request()).result()
+            self._view.get(deadline.for_request())
+            self._view.refresh(path, membership.path)
+        except MetadataStoreError as error:
+            if not passes(error) or deadline.passed:
+                raise
+            return False
+        return True
 
     def _path(self, address: str) -> str:
         return f"{self.path}/{_part(address)}"

@@ -380,8 +380,10 @@ def test_a_registration_waits_out_an_outage(fresh_url: Callable[[str], str]) -> 
         Hosts(store, R) as hosts,
     ):
         held = faults.delay("transaction", path)  # until the end of the first attempt
+        lost = faults.lose_answer("put", f"{R}/hosts/hub-1")
         with hosts.register("hub-1", timeout=PATIENCE) as hub:
             assert held.hits
+            assert lost.hits
             assert hosts.is_alive(hub.info)
 
 

@@ -583,9 +583,15 @@ def test_what_is_there_needs_no_permission_to_create(
         Put("/theirs/ours", b"1", 3),
         Put("/theirs/new", b"1"),
         Put("/theirs/new/below", b"1"),
+        Put("/theirs/ours/line/", b"1", sequential=True),
+        Put("/theirs/line/", b"1", sequential=True),
     )
 
-    assert kinds(answers) == [Stat, Stat, BadVersionError, *[AuthenticationError] * 2]
+    assert kinds(answers) == [
+        *[Stat, Stat, BadVersionError],
+        *[AuthenticationError, AuthenticationError],
+        *[Stat, AuthenticationError],
+    ]
     assert answers[1].version == 1
 
 
