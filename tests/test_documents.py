@@ -7,6 +7,7 @@ import asyncio
 import importlib
 import inspect
 import itertools
+import logging
 import os
 import re
 import shlex
@@ -235,7 +236,13 @@ def test_the_examples_of_observability_run(
     example: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each of them runs unchanged, and prints what its comments say."""
-    exec(compile(example, "docs/observability.md", "exec"), {})
+    logger = logging.getLogger("batchkeeper")
+    level, handlers = logger.level, [*logger.handlers]
+    try:
+        exec(compile(example, "docs/observability.md", "exec"), {})
+    finally:  # One of them configures logging, and other tests see what is logged.
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
     printed = capsys.readouterr().out.splitlines()
     # Of each print, its comment; the ones without are numbers that differ from run to run.
     prints = re.findall(r"^ *print\(.*?\)(?: +# (.*))?$", example, re.MULTILINE)
