@@ -207,10 +207,7 @@ class _Measuring:
         peer = PEERS[variant.varied["peer"]] if variant.kind == "peer" else None
         if peer is not None:
             pace = replace(
-                pace,
-                in_flight=peer.in_flight or pace.in_flight,
-                threads=peer.threads,
-                tasks=False,
+                pace, in_flight=peer.in_flight or pace.in_flight, threads=peer.threads, tasks=False
             )
         job = Job(
             url=target.url.text,

@@ -37,12 +37,7 @@ _Open: TypeAlias = "deque[tuple[Future[Any], Pending]]"
 
 #: The store has gone when an operation failed for want of it, and none has succeeded for so long.
 _PATIENCE: Final = 3.0
-_GONE: Final = (
-    IndeterminateError,
-    OperationTimeoutError,
-    StoreClosedError,
-    StoreUnavailableError,
-)
+_GONE: Final = (IndeterminateError, OperationTimeoutError, StoreClosedError, StoreUnavailableError)
 # The most seconds of warm-up until each operation under way was answered once.
 _LONGEST_WARM_UP: Final = 2.0
 # A caller that starts operations at this rate looks often enough at those that have ended.

@@ -167,10 +167,7 @@ class Comparisons:
     """
 
     def __init__(
-        self,
-        run: Run,
-        figure: Figure = figures.rate,
-        variants: Iterable[Variant] | None = None,
+        self, run: Run, figure: Figure = figures.rate, variants: Iterable[Variant] | None = None
     ) -> None:
         self._logarithms = {
             variant.name: found
@@ -251,9 +248,7 @@ def logarithms_of(variant: Variant, figure: Figure) -> dict[int, float]:
     return found
 
 
-def fit(
-    logarithms: Mapping[str, Mapping[int, float]],
-) -> tuple[dict[str, float], dict[int, float]]:
+def fit(logarithms: Mapping[str, Mapping[int, float]]) -> tuple[dict[str, float], dict[int, float]]:
     """Return the effects of variants and of rounds that explain the logarithms best."""
     if not logarithms:
         return {}, {}

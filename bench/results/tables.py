@@ -189,10 +189,7 @@ def latency_columns(run: Run) -> list[Column]:
         else _medians(run, name, figures.percentile(name))
         for name in figures.PERCENTILES
     ]
-    columns += [
-        _medians(run, "queue", figures.in_queue),
-        _medians(run, "store", figures.at_store),
-    ]
+    columns += [_medians(run, "queue", figures.in_queue), _medians(run, "store", figures.at_store)]
     return [column for column in columns if any(column.cells)]
 
 

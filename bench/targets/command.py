@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     with ending_signals() as signals:
         try:
-            missed: bool = arguments.program(arguments)
+            return int(arguments.program(arguments))
         except WrongAnswerError as error:
             tell(f"a wrong answer: {error}")
             return _WRONG
@@ -63,7 +63,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _FAILED
         except KeyboardInterrupt:
             return 128 + signals[0] if signals else INTERRUPTED
-    return int(missed)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,13 +93,10 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("store", choices=limits.STORES)
     time = at_least(0.01, duration)
     add("--seconds", time, "TIME", default.seconds, "duration of one measurement")
-    about, rounds = (
-        "Spark's rates of loading and exporting rows",
-        spark.Extent().rounds,
-    )
-    made, add = table(_spark, about, "measure only this part", rounds, choices=spark.PARTS)
-    all_stores = " and ".join(spark.STORES)
-    made.add_argument("stores", nargs="*", metavar="STORE", help=f"default: {all_stores}")
+    about, what = "Spark's rates of loading and exporting rows", "measure only this part"
+    made, add = table(_spark, about, what, spark.Extent().rounds, choices=spark.PARTS)
+    default = f"default: {' and '.join(spark.STORES)}"
+    made.add_argument("stores", nargs="*", metavar="STORE", help=default)
     add("--rows", at_least(10, int), "N", None, "rows to load and export")
     made, add = program(_kills, "how many writes that a kill catches are settled")
     made.add_argument("store", choices=sorted(SERVERS))
@@ -116,9 +112,8 @@ def _parser() -> argparse.ArgumentParser:
 def _limits(arguments: argparse.Namespace) -> bool:
     check_extra()
     known = [row.name for row in limits.rows_of(arguments.store)]
-    for name in arguments.only or ():
-        if name not in known:
-            arguments.error(f"{arguments.store} has no row {name!r}, but {', '.join(known)}")
+    for name in {*(arguments.only or ())}.difference(known):
+        arguments.error(f"{arguments.store} has no row {name!r}, but {', '.join(known)}")
     rows = limits.rows_of(arguments.store, arguments.only)
     extent = (
         limits.quick(arguments.rounds or 1)
@@ -141,9 +136,8 @@ def _spark(arguments: argparse.Namespace) -> bool:
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise UnsupportedError("this needs Spark: pip install 'batchkeeper[servers,spark]'")
     check_extra()
-    for store in arguments.stores:
-        if store not in spark.STORES:
-            arguments.error(f"not a store of this program: {store!r}, but {spark.STORES}")
+    for store in {*arguments.stores}.difference(spark.STORES):
+        arguments.error(f"not a store of this program: {store!r}, but {spark.STORES}")
     extent = spark.quick(1) if arguments.quick else spark.Extent()
     extent = replace(
         extent, rows=arguments.rows or extent.rows, rounds=arguments.rounds or extent.rounds
@@ -182,10 +176,9 @@ def _shown(
             shown = made if arguments.program is _spark else made[0]
             sys.stdout.write(f"{json.dumps(shown, indent=2)}\n")
         elif found:
-            console = output_console(_PIPE_WIDTH)
+            measured = f"{extent.rounds} interleaved rounds, {said}"
             for conditions, results in found:
-                measured = f"{extent.rounds} interleaved rounds, {said}"
-                print_report(console, conditions, measured, results)
+                print_report(output_console(_PIPE_WIDTH), conditions, measured, results)
 
 
 def _kills(arguments: argparse.Namespace) -> bool:
