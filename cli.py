@@ -13,23 +13,21 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from . import MetadataStoreError, StoreKind
 from .commands import completion, load, named_stores, output, transactions, values, walks, watches
 from .commands.arguments import InputError, Run, add_common
 from .ops.acceleration import ACCELERATED, REASON
-from .ops.exit_codes import BAD_INPUT, OK, exit_code
+from .ops.exit_codes import BAD_INPUT, INTERRUPTED, OK, ending_signals, exit_code
 from .stores import BUILT_IN
 
 __all__ = ["main"]
 
-# The codes that a shell reports for a process that the signal has ended.
-INTERRUPTED: Final = 130
+# The code that a shell reports for a process that the signal has ended.
 BROKEN_PIPE: Final = 141
 
 _EXIT_CODES: Final = """\
@@ -53,35 +51,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ending_signals() as ended:
         code = _main(argv)
     return 128 + ended[0] if ended and code == INTERRUPTED else code
-
-
-@contextmanager
-def ending_signals() -> Generator[list[int]]:
-    """Let SIGTERM and SIGHUP end the command as Ctrl-C does, so that nothing that it holds stays.
-
-    Yields a list that gets the signals that came. A signal that is ignored (``nohup``) stays so.
-    """
-    came: list[int] = []
-
-    def end(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        # It may be another one for a while, which delays Ctrl-C.
-        interrupt = signal.getsignal(signal.SIGINT)
-        if not callable(interrupt):  # Shells ignore Ctrl-C for commands in the background.
-            raise KeyboardInterrupt
-        interrupt(number, frame)
-
-    taken = []
-    if threading.current_thread() is threading.main_thread():
-        numbers = (signal.SIGTERM, signal.SIGHUP)
-        taken = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
-    for number in taken:
-        signal.signal(number, end)
-    try:
-        yield came
-    finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

@@ -22,8 +22,8 @@ from batchkeeper.bench.options import FROM_1, declare, output_console, tell
 from batchkeeper.bench.rounds import show_live
 from batchkeeper.bench.target import open_target
 from batchkeeper.bench.workload import WrongAnswerError
-from batchkeeper.cli import INTERRUPTED, ending_signals
 from batchkeeper.ops.errors import MetadataStoreError, UnsupportedError
+from batchkeeper.ops.exit_codes import INTERRUPTED, ending_signals
 from batchkeeper.pipeline.arguments import at_least, duration
 from batchkeeper.pipeline.java import JavaMissingError
 from batchkeeper.testing.servers import SERVERS, ServerStartError
@@ -95,8 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--seconds", time, "TIME", default.seconds, "duration of one measurement")
     about, what = "Spark's rates of loading and exporting rows", "measure only this part"
     made, add = table(_spark, about, what, spark.Extent().rounds, choices=spark.PARTS)
-    default = f"default: {' and '.join(spark.STORES)}"
-    made.add_argument("stores", nargs="*", metavar="STORE", help=default)
+    both = f"default: {' and '.join(spark.STORES)}"
+    made.add_argument("stores", nargs="*", metavar="STORE", help=both)
     add("--rows", at_least(10, int), "N", None, "rows to load and export")
     made, add = program(_kills, "how many writes that a kill catches are settled")
     made.add_argument("store", choices=sorted(SERVERS))
