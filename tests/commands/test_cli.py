@@ -234,7 +234,7 @@ def test_no_connection_ends_with_2(run: Run, scheme: str) -> None:
         (("get", "/a", "--connect-timeout", "soon"), "soon"),
         (("put", "/a"), "either a VALUE"),
         (("put", "/a", "x", "--file", "x"), "either a VALUE"),
-        (("put", "/a", "--file", "/nowhere/at/all"), "cannot read /nowhere/at/all"),
+        (("put", "/a", "--file", "/nowhere/at/all"), "cannot read '/nowhere/at/all'"),
         (("put", "/a", "x", "--expected-version", "new"), "'new'"),
         (("put", "/a", "x", "--expected-version", "-2"), "'-2'"),
         (("ls", "/a/"), "must not end in '/'"),
