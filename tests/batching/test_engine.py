@@ -109,6 +109,16 @@ def test_the_back_ends_limits_cap_the_settings(make_backend: MakeBackend, open_o
     assert lengths == {"write": {4, 3}, "read": {3}}
 
 
+def test_what_waits_behind_a_cancelled_operation_goes(
+    make_backend: MakeBackend, open_on: OpenOn
+) -> None:
+    """A read goes when the write before it, which is still in its queue, is cancelled."""
+    store = open_on(make_backend(), linger="fixed", max_delay=60, max_ops=2)
+    write, read, other = store.put("/a", b""), store.get("/a"), store.get("/b")
+    assert write.cancel()
+    assert (read.result(PATIENCE), other.result(PATIENCE)) == (None, None)
+
+
 def test_without_batching_every_operation_goes_singly(
     backend: FaultyBackend, open_on: OpenOn
 ) -> None:
