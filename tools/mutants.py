@@ -96,16 +96,23 @@ class Fault:
         return changed
 
     def has_compiled_twin(self, package: Path) -> bool:
-        """Say whether the place is in a function that the accelerator replaces."""
+        """Say whether the place is in a function that the accelerator replaces, or one it calls."""
         text = (package / self.file).read_text("utf-8")
         first = text.count("\n", 0, text.index(self.old)) + 1
         last = first + self.old.count("\n")
+        tree = [*ast.walk(ast.parse(text))]
+        parts = [node for node in tree if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        replaced = [
+            node
+            for node in parts
+            if any("accelerated" in ast.unparse(mark) for mark in node.decorator_list)
+        ]
+        inside = [part for node in replaced for part in ast.walk(node)]
+        called = {part.id for part in inside if isinstance(part, ast.Name)}
         return any(
-            isinstance(node, ast.FunctionDef | ast.ClassDef)
-            and node.lineno <= last
-            and first <= (node.end_lineno or node.lineno)
-            and any("accelerated" in ast.unparse(mark) for mark in node.decorator_list)
-            for node in ast.walk(ast.parse(text))
+            node.lineno <= last and first <= (node.end_lineno or node.lineno)
+            for node in parts
+            if node in replaced or node.name in called
         )
 
 

@@ -311,12 +311,13 @@ def test_large_messages(face: Face) -> None:
     """One beyond the limit is refused before it is sent. Others arrive in order, and none twice."""
     hub, _ = face.hub()
     remote = face.connections()(hub.address)
-    found = remote.subscribe("s", "t")
+    remote.subscribe("s", "t").close()
     with pytest.raises(bk.ValueTooLargeError, match="at most 16777216"):
         remote.publish("p", "t", bytes(16 * 1024 * 1024 + 1))
     bodies = [os.urandom(size) for size in (16 * 1024 * 1024, 400_000, 400_000, 400_000, 1)]
     for body in bodies:
         remote.publish("p", "t", body)
+    found = remote.subscribe("s", "t")  # The hub reads more at once than a reply has room for.
     taken: list[Message] = []
     while len(taken) < len(bodies):
         taken += found.take()
