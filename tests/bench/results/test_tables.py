@@ -41,7 +41,7 @@ def with_names(names: int) -> Run:
 @pytest.mark.slow
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("width", [60, 80, 120])
-@pytest.mark.parametrize("names", [2, 6])
+@pytest.mark.parametrize("names", [2, pytest.param(4, marks=pytest.mark.full), 6])
 def test_every_figure_is_whole_at_every_width(names: int, width: int, *, terminal: bool) -> None:
     """No line is wider than the console, no figure is cut, and names are whole when unwrapped."""
     text = shown(with_names(names), width, terminal=terminal)

@@ -275,6 +275,7 @@ def test_a_row_that_a_store_has_not_is_refused(
         (1.15, Goal(1.3, 1.15), True, "goal"),
         (1.2, Goal(1.3, 1.15), True, "target"),
         (1.31, Goal(1.3, 1.15), True, "missed"),
+        (0.01, Goal(0.05), True, "target"),
     ],
 )
 def test_the_verdict(value: float, goal: Goal, less: bool, expected: str) -> None:
