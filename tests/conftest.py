@@ -34,8 +34,9 @@ from .idle import IdleServers, Server
 from .java import SHORT_LIVED, archive_classes, use_archive, zookeeper_flags
 from .proxy import Proxy
 
-# A slow machine fails no test. Before a release, more inputs are drawn.
-hypothesis.settings.register_profile("batchkeeper", deadline=None)
+# A slow machine fails no test. Each change draws inputs of its own, and a release many more. What
+# needs more or fewer than others says it as a part of `settings.default.max_examples`.
+hypothesis.settings.register_profile("batchkeeper", deadline=None, max_examples=40)
 hypothesis.settings.register_profile("full", deadline=None, max_examples=400)
 hypothesis.settings.load_profile("batchkeeper")
 

@@ -340,9 +340,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
         self.lane.close()
 
 
-AccumulatorMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None
-)
+AccumulatorMachine.TestCase.settings = settings(stateful_step_count=40, deadline=None)
 TestNothingIsLostOrDoubled = AccumulatorMachine.TestCase
 TestNothingIsLostOrDoubled.__doc__ = "Whatever is added, cancelled, asked and taken, in any order."
 

@@ -365,6 +365,6 @@ class LinesMachine(RuleBasedStateMachine):
             assert len(going) <= 1 or not any(changes(entry, path) for entry in going)
 
 
-LinesMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+LinesMachine.TestCase.settings = settings(stateful_step_count=50, deadline=None)
 TestLinesKeepTheOrder = LinesMachine.TestCase
 TestLinesKeepTheOrder.__doc__ = "Whatever enters and leaves, in any order."

@@ -72,7 +72,6 @@ def check(model: dict[str, tuple[bytes, int]], op: Any, future: AnyFuture) -> No
 
 
 @settings(
-    max_examples=80,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -221,6 +221,6 @@ class PartsMachine(RuleBasedStateMachine):
             lane.close()
 
 
-PartsMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+PartsMachine.TestCase.settings = settings(stateful_step_count=50, deadline=None)
 TestThePartsFit = PartsMachine.TestCase
 TestThePartsFit.__doc__ = "Whatever enters, is cancelled, is taken and ends, in any order."

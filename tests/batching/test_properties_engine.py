@@ -635,7 +635,6 @@ def ended(asked: Asked) -> bool:
 
 
 EngineMachine.TestCase.settings = settings(
-    max_examples=60,
     stateful_step_count=STEPS,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -450,7 +450,7 @@ class Model:
         return self.history
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     seed=st.integers(0, 2**32),
     chains=st.integers(1, 5),

@@ -145,10 +145,10 @@ def test_cut_off(nemesis: Nemesis) -> None:
     assert "session_lost" not in run.events
 
 
-def test_killed(nemesis: Nemesis) -> None:
+def test_killed(nemesis: Nemesis, pytestconfig: pytest.Config) -> None:
     """A server that is killed and started again keeps the sessions, and watches go on."""
     with run_on(nemesis) as run:
-        for _ in range(2):
+        for _ in range(2 if pytestconfig.option.full else 1):
             nemesis.kill()
             nemesis.restart()
             run.progress(100)

@@ -242,7 +242,9 @@ def told(answer: Any) -> Any:
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=settings.default.max_examples // 2,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.sets(names), st.lists(transactions, min_size=1, max_size=12))
 def test_transactions_answer_as_the_memory_store_does(

@@ -636,7 +636,7 @@ def test_a_read_only_opener_misses_nothing_that_its_writer_is_moving(
     with ThreadPoolExecutor(1) as pool:
         counting = pool.submit(count)
         try:
-            for _ in range(400):
+            for _ in range(150):
                 latest = acknowledged
                 reader = opened(directory, "?read_only=true")
                 found = read(

@@ -310,7 +310,7 @@ def new_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(calls=st.lists(CALLS, min_size=1, max_size=6))
 def test_it_answers_like_the_memory_store(
     new_directory: Callable[[], Path], calls: list[list[Any]]

@@ -456,7 +456,7 @@ def work(backend: ZooKeeperBackend, within: float = PATIENCE) -> list[Any]:
 
 @settings(
     deadline=None,
-    max_examples=1000,
+    max_examples=10 * settings.default.max_examples,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data(), alteration=alterations())
@@ -482,7 +482,7 @@ def test_an_altered_answer_is_read_or_refused(
 
 @settings(
     deadline=None,
-    max_examples=40,
+    max_examples=settings.default.max_examples // 2,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(number=st.integers(0, 25), alteration=alterations())

@@ -171,7 +171,6 @@ def _below(root: str, op: Any) -> Any:
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @settings(
     deadline=None,
-    max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(history=st.lists(calls(), min_size=1, max_size=3))

@@ -172,7 +172,6 @@ def _counts(values: dict[str, bytes], prefix: str, ranges: Sequence[Range]) -> l
     n=st.integers(1, 5),
 )
 @settings(
-    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
