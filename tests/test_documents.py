@@ -85,6 +85,7 @@ async def _run_as_coroutine(code: CodeType, space: dict[str, Any], url: str) -> 
         await eval(code, space)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", IN_MEMORY)
 def test_the_examples_run(document: str) -> None:
     """Each example runs, in the order of the document, without a server."""
@@ -162,6 +163,7 @@ def commands(document: Path) -> Iterator[list[str]]:
                     yield list(itertools.takewhile(lambda word: word not in "<>", arguments))
 
 
+@pytest.mark.slow
 def test_the_command_knows_the_documented_calls() -> None:
     """Each call of the command in a document has commands and options that there are."""
     for arguments in itertools.chain.from_iterable(map(commands, DOCUMENTS)):

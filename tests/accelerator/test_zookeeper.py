@@ -378,6 +378,7 @@ def test_results_have_their_types() -> None:
 # Memory.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_stays_level(name: str) -> None:
     """Calls leave nothing behind: frequent forms, refusals and damaged answers."""

@@ -119,6 +119,7 @@ def test_apply_waits_where_the_queue_is_full(make_backend: MakeBackend, open_on:
         assert store.metrics().singles.operations == 0
 
 
+@pytest.mark.slow
 def test_waiting_for_room_ends_at_the_operations_deadline(
     make_backend: MakeBackend, open_on: OpenOn, deaf: Any
 ) -> None:
@@ -327,6 +328,7 @@ def test_closing_early_cancels_what_is_queued_and_waits_for_what_was_sent(
     ]
 
 
+@pytest.mark.slow
 def test_a_store_closed_under_a_stream_ends_the_stream(
     make_backend: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:

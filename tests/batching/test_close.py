@@ -62,6 +62,7 @@ def test_flush_with_nothing_to_send_returns(make_backend: MakeBackend, open_on: 
     assert store.metrics().writes.batches == 1
 
 
+@pytest.mark.slow
 def test_after_a_flush_operations_linger_again(
     make_backend: MakeBackend, open_on: OpenOn, waits: Callable[[], int]
 ) -> None:
@@ -132,6 +133,7 @@ def test_flush_covers_what_waits_for_room_and_for_its_path(
     assert [future.result(0).version for future in in_line] == [1, 2]
 
 
+@pytest.mark.slow
 def test_flush_covers_cancelled_operations_and_those_past_their_deadline(
     backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, waits: Callable[[], int]
 ) -> None:
@@ -269,6 +271,7 @@ def test_close_does_not_wait_for_ever_for_a_call(
     assert type(write.exception(0)) is IndeterminateError
 
 
+@pytest.mark.slow
 def test_close_waits_until_deadlines_without_a_timeout(
     make_backend: MakeBackend, open_on: OpenOn, deaf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,6 +350,7 @@ def test_an_interrupted_close_closes(
     pool.submit(store.close).result(PATIENCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout", [None, 0.0])
 @pytest.mark.parametrize("on_full", ["single", "block"])
 def test_close_during_full_load(
@@ -459,6 +463,7 @@ def settling(make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch) -> Make
     return make
 
 
+@pytest.mark.slow
 def test_flush_does_not_wait_for_a_call_that_settles(
     settling: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
@@ -471,6 +476,7 @@ def test_flush_does_not_wait_for_a_call_that_settles(
     assert store.metrics().writes.in_flight >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout", [None, 0, 0.1])
 def test_close_ends_calls_that_settle(
     settling: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor, timeout: float | None

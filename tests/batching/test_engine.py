@@ -311,6 +311,7 @@ def test_nobody_passes_a_large_operation_that_waits_for_bytes(
     assert sent_paths(backend) == ["/in-flight", "/queued", "/large", "/small"]
 
 
+@pytest.mark.slow
 def test_one_that_gives_up_waiting_does_not_hold_up_the_others(
     backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
@@ -427,6 +428,7 @@ def test_a_queued_operation_ends_at_its_deadline_and_is_never_sent(
     assert sent_paths(backend) == ["/first", "/kept", "/late"]
 
 
+@pytest.mark.slow
 def test_a_sent_write_ends_as_indeterminate_and_its_path_stays_blocked(
     make_backend: MakeBackend, open_on: OpenOn, deaf: Any
 ) -> None:
@@ -449,6 +451,7 @@ def test_a_sent_write_ends_as_indeterminate_and_its_path_stays_blocked(
     assert lost.exception() is error
 
 
+@pytest.mark.slow
 def test_what_the_back_end_knows_at_the_deadline_is_told(
     make_backend: MakeBackend, open_on: OpenOn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -535,6 +538,7 @@ def test_a_flush_whose_last_operation_ends_beside_a_younger_one(
     flushing.result(PATIENCE)
 
 
+@pytest.mark.slow
 def test_deadlines_in_one_batch_are_each_its_own(backend: FaultyBackend, open_on: OpenOn) -> None:
     """Of two operations in one call the one with the shorter deadline ends, the other goes on."""
     store = open_on(backend, linger="fixed", max_delay=60, max_ops=2)
@@ -662,6 +666,7 @@ def test_sixty_four_threads_stay_within_the_bounds(
     assert not end.errors
 
 
+@pytest.mark.slow
 def test_errors_are_counted_by_class(make_backend: MakeBackend, open_on: OpenOn) -> None:
     """The metrics count operations that ended with an error, and no others."""
     backend = make_backend(lambda call: Fault(hold="before") if "/held" in call.paths else None)

@@ -88,6 +88,7 @@ def test_each_cut_counts_as_a_split(make_backend: MakeBackend, opened: Opened) -
     assert store.metrics().splits == 2
 
 
+@pytest.mark.slow
 def test_what_has_ended_before_its_part_is_sent_is_never_sent(
     make_backend: MakeBackend, opened: Opened
 ) -> None:
@@ -116,6 +117,7 @@ def test_what_has_ended_before_its_part_is_sent_is_never_sent(
     assert again.result(PATIENCE).version == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("retriable", [True, False])
 def test_after_the_first_deadline_only_what_was_not_sent_is_sent_again(
     make_backend: MakeBackend, opened: Opened, retriable: bool

@@ -170,6 +170,7 @@ for number in range(3):
     assert ended.returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warnings", ["default", "error"])
 def test_every_store_is_drained_at_exit(warnings: str) -> None:
     """One store's drain, or a warning turned into an error, does not prevent the other drains."""

@@ -166,6 +166,7 @@ def test_each_batch_is_in_the_histograms(make_backend: MakeBackend, open_on: Ope
     assert 0 <= writes.queue_seconds.percentile(50) <= writes.queue_seconds.max
 
 
+@pytest.mark.slow
 def test_time_in_the_queue_and_at_the_store_are_told_apart(
     make_backend: MakeBackend, open_on: OpenOn, hold_all: Plan, pool: ThreadPoolExecutor
 ) -> None:

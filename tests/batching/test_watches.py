@@ -294,6 +294,7 @@ def test_closing_closes_the_back_ends_watch_once(
     assert watch.error is None
 
 
+@pytest.mark.slow
 def test_a_close_may_wait_for_a_delivery(backend: PlayedBackend, store: MetadataStore) -> None:
     """A back end may hold a lock while it delivers, and take it in the watch's close."""
     delivering = threading.Lock()

@@ -212,6 +212,7 @@ def test_damaged_data_ends_with_1(run: Run, url: str, tmp_path: Path) -> None:
     assert "failed to read" in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SERVERS)
 def test_no_connection_ends_with_2(run: Run, scheme: str) -> None:
     """A server that is not there: exit code 2, and one line with the address."""
@@ -443,6 +444,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, size: int, unbuffer
 # --- load
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gzip"])
 def test_load_writes_every_record(
     run: Run, fresh_url: Callable[[str], str], store_url: str, tmp_path: Path, compressed: bool
@@ -588,6 +590,7 @@ def test_an_overlong_line_is_a_bad_line(
     assert f"{file}:2: skipped: longer than" in errors[0]
 
 
+@pytest.mark.slow
 def test_a_store_that_goes_away_ends_the_load(
     run: Run, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

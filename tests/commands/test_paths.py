@@ -160,6 +160,7 @@ def test_what_scan_saves_load_restores(
             assert contents(store) == VALUES
 
 
+@pytest.mark.slow
 def test_scan_stops_when_its_reader_goes_away(filled: str) -> None:
     """A closed pipe ends a scan of thousands of values without a message, with 141."""
     with bk.open_store(filled) as store:
@@ -214,6 +215,7 @@ def test_delete_recursive(run: Run, filled: str) -> None:
 # --- keys that are not valid paths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "output", "verb"),
     [

@@ -75,6 +75,7 @@ def test_one_interval_as_a_table(
         assert "BadVersionError" in lines[-1]
 
 
+@pytest.mark.slow
 def test_lines_of_json_follow_until_the_reader_has_gone(client: MetricsServer) -> None:
     """Each interval is a line; a closed pipe ends the command without a traceback."""
     command = [*COMMAND, "top", f"localhost:{client.port}", "--interval", "100ms", "-o", "jsonl"]

@@ -93,6 +93,7 @@ def test_bad_input_is_refused(run: Callable[[Test], None]) -> None:
     run(bad_input)
 
 
+@pytest.mark.slow
 def test_a_thousand_tasks_each_get_their_own(run: Callable[[Test], None]) -> None:
     """1,000 tasks that each put, read and delete their own path never see another's."""
 

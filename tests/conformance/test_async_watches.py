@@ -84,6 +84,7 @@ def test_a_block(run: Callable[[Test], None]) -> None:
     run(test)
 
 
+@pytest.mark.slow
 def test_a_loop(run: Callable[[Test], None]) -> None:
     """``async for event in store.watch(...)`` begins the watch with the loop."""
 
@@ -149,6 +150,7 @@ def test_bad_arguments_raise_from_the_call(run: Callable[[Test], None]) -> None:
     run(test)
 
 
+@pytest.mark.slow
 def test_cancelling_a_task_loses_no_event(run: Callable[[Test], None]) -> None:
     """Tasks cancelled at any moment while they wait leave the events to others."""
 
@@ -222,6 +224,7 @@ def test_cancelling_the_beginning_closes_the_watch(run: Callable[[Test], None]) 
     run(test)
 
 
+@pytest.mark.slow
 def test_a_callback_runs_on_the_loop(run: Callable[[Test], None]) -> None:
     """A callback gets the events on the loop's thread, one by one and in order."""
 
@@ -347,6 +350,7 @@ def test_what_came_before_the_close_can_be_taken(run: Callable[[Test], None]) ->
     run(test)
 
 
+@pytest.mark.slow
 def test_other_tasks_have_their_turn(run: Callable[[Test], None]) -> None:
     """A loop over many waiting events does not keep other tasks from running."""
 

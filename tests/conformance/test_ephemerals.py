@@ -305,6 +305,7 @@ with bk.open_store(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_has_no_session(store_url: str) -> None:
     """An ephemeral put after a fork is refused in the child; the parent keeps its values."""
     ended = run_python("-c", FORKED, store_url, timeout=PATIENCE)

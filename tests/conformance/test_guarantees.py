@@ -86,6 +86,7 @@ def test_operations_on_one_path_take_effect_in_order(store: bk.MetadataStore) ->
         assert type(error(refused)) is bk.NotFoundError
 
 
+@pytest.mark.slow
 def test_many_puts_on_one_path_come_in_order(store: bk.MetadataStore) -> None:
     """The versions of 500 puts on one path from one thread are 0 to 499, in that order."""
     puts = (bk.Put("/hot", b"%d" % number) for number in range(500))
@@ -103,6 +104,7 @@ def test_a_chain_of_compares_can_be_submitted_at_once(store: bk.MetadataStore) -
     assert [result(future).version for future in futures] == list(range(200))
 
 
+@pytest.mark.slow
 def test_a_counter_loses_no_increment(store: bk.MetadataStore) -> None:
     """Eight threads that read, add one and put what they read expect: every increment counts."""
     result(store.put("/counter", b"0"))
@@ -147,6 +149,7 @@ def test_of_two_clients_one_creates(
 # --- many at once
 
 
+@pytest.mark.slow
 def test_thousands_of_futures_all_end(store: bk.MetadataStore) -> None:
     """3,000 puts without waiting: each future ends with its stat, and every value is there."""
     puts = [store.put(f"/m/{number}", b"%d" % number) for number in range(3000)]

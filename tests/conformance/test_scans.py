@@ -192,6 +192,7 @@ def test_a_scan_may_be_given_up(store: bk.MetadataStore) -> None:
     assert store.get("/many/00001").result(PATIENCE) is not None
 
 
+@pytest.mark.slow
 def test_a_scan_does_not_outlive_its_store(store: bk.MetadataStore) -> None:
     """After the close a scan under way raises for its next page, and a new one at once."""
     put(store, (f"/many/{number:05d}" for number in range(20_000)))
@@ -232,6 +233,7 @@ with bk.open_store(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 def test_a_scan_raises_in_a_forked_child(store_url: str) -> None:
     """A scan is refused in a forked child, and continues in the parent."""
     ended = run_python("-c", FORKED, store_url, timeout=PATIENCE)

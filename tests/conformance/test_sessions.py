@@ -166,6 +166,7 @@ with bk.open_store(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_has_no_session(store_url: str) -> None:
     """A child that asks for the session of its parent is refused, and never sees it as valid."""
     ended = run_python("-c", FORKED, store_url, timeout=PATIENCE)

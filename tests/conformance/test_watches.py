@@ -219,6 +219,7 @@ def test_ephemeral_values(store: bk.MetadataStore, another: Opens, one_opener: b
 # --- once and in order
 
 
+@pytest.mark.slow
 def test_under_load(store: bk.MetadataStore, another: Opens) -> None:
     """Thousands of changes by four threads on two clients come once each, in order per path."""
     clients, paths, rounds = [store, another()], 40, 15
@@ -631,6 +632,7 @@ with bk.open_store(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 def test_a_watch_raises_in_a_forked_child(store_url: str) -> None:
     """A watch is refused in a forked child, whose close of it does not end the parent's."""
     ended = run_python("-c", FORKED, store_url, timeout=PATIENCE)

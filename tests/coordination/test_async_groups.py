@@ -189,6 +189,7 @@ def test_a_cancelled_leave_while_it_joins_again(fresh_url: Callable[[str], str])
     asyncio.run(test())
 
 
+@pytest.mark.slow
 def test_a_thousand_members_join_at_once(store_url: str) -> None:
     """From ten stores, they share batches, and each store's listener gets all of them."""
     only_one = bk.store_kind(store_url).local_directory

@@ -112,6 +112,7 @@ def test_one_task_at_a_time(run: Callable[[Test], None]) -> None:
     run(test)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_cancelled_acquire(run: Callable[[Test], None], busy: bool) -> None:
     """Wherever it is cancelled, the line is empty afterwards, and the object can be used again."""
@@ -278,6 +279,7 @@ def test_a_loss(run: Callable[[Test], None], faults: FaultInjector) -> None:
     run(test)
 
 
+@pytest.mark.slow
 def test_a_store_that_is_closed_while_tasks_wait(store_url: str) -> None:
     """Each of them ends with StoreClosedError, in line and at the object."""
 
@@ -320,6 +322,7 @@ def test_nothing_is_left_of_a_wait(run: Callable[[Test], None]) -> None:
     run(test)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_cancelled_wait_for_another_store(fresh_url: Callable[[str], str], n: int) -> None:
     """Wherever it is cancelled, neither a value nor a watch is left."""

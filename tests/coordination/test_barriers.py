@@ -347,6 +347,7 @@ def test_a_lost_answer(
     until(lambda: there(store) == [])
 
 
+@pytest.mark.slow
 def test_an_outage_is_waited_out(
     stores: Callable[..., bk.MetadataStore], faults: FaultInjector
 ) -> None:

@@ -370,6 +370,7 @@ def test_a_load_that_fails(faults: FaultInjector) -> None:
         assert cache.get("/a/b") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["join", "end", "give_up", "set"])
 def test_ctrl_c_in_a_load(
     faults: FaultInjector, monkeypatch: pytest.MonkeyPatch, moment: str

@@ -73,6 +73,7 @@ def test_the_application(example: ModuleType) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_answer(example: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """An outage is answered with 503, so that the client tries again."""
     faults = FaultInjector()

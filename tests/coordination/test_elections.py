@@ -718,6 +718,7 @@ def test_closed_listeners_are_forgotten(first: Election) -> None:
     assert forgets(Heard, listen)
 
 
+@pytest.mark.slow
 def test_a_closed_listener_hears_nothing(store: bk.MetadataStore, first: Election) -> None:
     """A listener that was closed, in its callback or elsewhere, hears no later event."""
     ours, other, stays = Heard(), Heard(), Heard()

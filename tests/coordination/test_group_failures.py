@@ -293,6 +293,7 @@ def joined(group: Group) -> Membership | None:
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout", [0, 0.1])
 def test_a_server_that_never_answers(fresh_url: Callable[[str], str], timeout: float) -> None:
     """A join without much time, or without any, does not take the store's own time-out."""

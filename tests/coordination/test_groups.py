@@ -145,6 +145,7 @@ def test_a_name_belongs_to_one_member(store: bk.MetadataStore, another: Opens) -
     assert Group(store, "/hubs").members()["hub-1"].data == b"still"
 
 
+@pytest.mark.slow
 def test_a_timeout_in_an_outage(fresh_url: Callable[[str], str]) -> None:
     """A join that no server answers ends soon after its own time, not after the store's."""
     url, faults = fresh_url("memory"), FaultInjector()
@@ -364,6 +365,7 @@ def test_a_blocked_listener_stops_nobody_else(memory: bk.MetadataStore) -> None:
         assert told.names(1) == slow.names(1) == [("left", "hub-1")]
 
 
+@pytest.mark.slow
 def test_a_callback_may_do_anything(memory: bk.MetadataStore) -> None:
     """It may join, leave, update, close its listener and the store; after that it is silent."""
     group = Group(memory, "/hubs")
@@ -424,6 +426,7 @@ def test_a_store_that_lacks_a_capability(
         Group(store, "/hubs")
 
 
+@pytest.mark.slow
 def test_the_end_of_the_store_ends_everything(store_url: str) -> None:
     """A join that waits raises soon, memberships are lost, and no thread is left."""
     store = bk.open_store(store_url)

@@ -71,6 +71,7 @@ def test_an_attempt_without_an_answer(
     assert store.session.id == session
 
 
+@pytest.mark.slow
 def test_a_creation_without_an_answer_before_an_outage(
     store: bk.MetadataStore,
     faults: FaultInjector,
@@ -137,6 +138,7 @@ def test_a_look_that_fails(
     waiting.result(PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_timeout_in_an_outage(store: bk.MetadataStore, faults: FaultInjector) -> None:
     """The call ends soon after its time-out, and not with the store's own."""
     lock = Lock(store, PATH)
@@ -426,6 +428,7 @@ def test_a_holder_that_leaves_before_the_watch(
     assert lock.held
 
 
+@pytest.mark.slow
 def test_one_before_it_gives_up(
     store: bk.MetadataStore, faults: FaultInjector, other: bk.MetadataStore
 ) -> None:
@@ -442,6 +445,7 @@ def test_one_before_it_gives_up(
     waiting.result(PATIENCE)
 
 
+@pytest.mark.slow
 def test_one_of_the_same_store_gives_up(store: bk.MetadataStore, other: bk.MetadataStore) -> None:
     """Who waited behind it, without a watch, waits for the holder from then on."""
     lock = Lock(store, PATH)

@@ -151,6 +151,7 @@ def test_no_thread_can_be_started(store: bk.MetadataStore, monkeypatch: pytest.M
         assert lock.held
 
 
+@pytest.mark.slow
 def test_no_thread_can_be_started_for_a_removal(
     fresh_url: Callable[[str], str], faults: FaultInjector, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -355,6 +355,7 @@ def test_a_deleted_holder(store: bk.MetadataStore, another: Callable[[], bk.Meta
     next_one.release()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "etcd", "zookeeper"])
 def test_a_deleted_waiter_stands_again(kind: str, fresh_url: Callable[[str], str]) -> None:
     """When it looks at the line, it goes to the end, and does not wait for ever."""
@@ -393,6 +394,7 @@ def test_ctrl_c(store: bk.MetadataStore) -> None:
         assert waiting.held
 
 
+@pytest.mark.slow
 def test_a_store_that_is_closed_while_some_wait(store: bk.MetadataStore) -> None:
     """Whoever waits, in line or for the object, gets StoreClosedError; the hold is lost."""
     lock = Lock(store, PATH)

@@ -159,6 +159,7 @@ def test_a_reader_that_gives_up(store: bk.MetadataStore) -> None:
     waiting.result(PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_writer_that_gives_up_lets_readers_through(store: bk.MetadataStore) -> None:
     """Readers behind it go on at once, although the first reader still holds the lock."""
     first, late = (Lock(store, PATH, shared=True) for _ in range(2))

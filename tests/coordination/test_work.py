@@ -277,6 +277,7 @@ def test_a_server_that_lags(stores: Callable[..., bk.MetadataStore], faults: Fau
     assert methods == ["write", "write", "sync", "read"]
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer(
     stores: Callable[..., bk.MetadataStore], faults: FaultInjector
 ) -> None:
@@ -294,6 +295,7 @@ def test_a_server_that_does_not_answer(
     assert jobs(store) == claims(store) == []
 
 
+@pytest.mark.slow
 def test_an_outage(
     stores: Callable[..., bk.MetadataStore], faults: FaultInjector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +322,7 @@ def test_an_outage(
         queue.claim(0.2)
 
 
+@pytest.mark.slow
 def test_a_timeout_in_an_outage(
     stores: Callable[..., bk.MetadataStore], faults: FaultInjector
 ) -> None:
@@ -444,6 +447,7 @@ def test_a_result_in_one_transaction(stores: Callable[..., bk.MetadataStore]) ->
     result(store.transaction([second.check(), bk.Put("/result", b"2")]))
 
 
+@pytest.mark.slow
 def test_a_long_queue_stays_quick(
     stores: Callable[..., bk.MetadataStore], faults: FaultInjector
 ) -> None:
@@ -651,6 +655,7 @@ class Worker:
         self.truth.late.pop(0)(self.board)
 
 
+@pytest.mark.slow
 def test_a_board_with_late_events() -> None:
     """Whatever others do, and however late the events are: in the end, what is free looks free."""
     for seed in range(2_000):

@@ -40,6 +40,7 @@ def test_a_store_whose_events_nobody_sees_does_not_import_structlog() -> None:
     assert use_a_store("WARNING") == ["False"]
 
 
+@pytest.mark.slow
 def test_the_first_event_that_is_seen_imports_structlog() -> None:
     """With the level info the events of a store's life come, rendered as key and value."""
     opened, closed, imported = use_a_store("INFO")

@@ -158,6 +158,7 @@ def test_many_paths_are_judged_as_each_by_itself(paths: list[str]) -> None:
     assert all_reachable(paths) is all(map(keeps_the_rule, paths))
 
 
+@pytest.mark.slow
 def test_a_long_path_is_judged_in_time() -> None:
     """The pattern reads a path only once, even if it fails, and needs no stack for its parts."""
     for path in ("/" + "a" * 1_000_000, "/a" * 500_000):

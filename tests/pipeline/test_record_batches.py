@@ -29,6 +29,7 @@ def pages(*sizes: int, value: int = 10) -> list[ScanPage]:
     ]
 
 
+@pytest.mark.slow
 def test_all_columns_are_filled() -> None:
     """Every column of a read comes from the field of its name."""
     (batch,) = record_batches(pages(2), SCHEMA, 100, 1000)

@@ -123,6 +123,7 @@ def once(fault: Fault) -> Plan:
     return plan
 
 
+@pytest.mark.slow
 def test_each_row_has_its_outcome_in_the_order_given(bench: Bench) -> None:
     """Puts, deletes, good and bad rows end one by one, in the order of the rows."""
     bench.store.put("/old", b"1").result()

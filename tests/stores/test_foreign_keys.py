@@ -105,6 +105,7 @@ def test_a_task_is_told_as_a_thread_is(url: str) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_the_ranges_of_a_split_hold_each_of_them_once(url: str) -> None:
     """Ten thousand in one stretch, more than a page, add up over the ranges."""
     mass = [b"/c//%04d" % number for number in range(10_000)]
@@ -204,6 +205,7 @@ def test_rocksdb_counts_keys_without_a_slash(fresh_url: Callable[[str], str]) ->
         assert foreign_of(store, "/a", values=False) == theirs(url, b"/a/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "record",
     [

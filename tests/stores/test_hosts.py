@@ -17,6 +17,7 @@ from batchkeeper.stores.hosts import lookup_failure
 from ..waiting import PATIENCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
 def test_a_host_that_nobody_knows_is_named(scheme: str) -> None:
     """By the same words on every store, and without the client's own."""
@@ -25,6 +26,7 @@ def test_a_host_that_nobody_knows_is_named(scheme: str) -> None:
     assert str(caught.value).endswith(": no such host nobody.invalid")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
 def test_each_host_has_its_reason(scheme: str) -> None:
     """One that nobody knows is named beside one that refuses connections."""

@@ -223,6 +223,7 @@ def test_a_cut_at_an_operation(
     assert result(future).version == 0
 
 
+@pytest.mark.slow
 def test_a_write_that_was_applied_before_a_cut_can_end_unknown(
     store: bk.MetadataStore, faults: FaultInjector
 ) -> None:

@@ -238,6 +238,7 @@ def test_signals_to_us_spare_the_server(tmp_path: Path) -> None:
         os.killpg(server.pid, signal.SIGCONT)  # Harmless; the group is there to be signalled.
 
 
+@pytest.mark.slow
 def test_the_cpu_time_of_a_server_that_a_script_starts_counts() -> None:
     """A group's CPU time is that of all its processes, whatever their names."""
     burn = "import time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True)\ninput()"

@@ -325,6 +325,7 @@ def test_a_source_without_imports_cannot_get_one(faces: dict[str, Any]) -> None:
     assert "import Future" in faces["synchronous"](f"from __future__ import annotations\n{source}")
 
 
+@pytest.mark.slow
 def test_a_check_names_the_command_and_writes_nothing(folder: Path) -> None:
     """A twin that is missing or was changed fails the check, which shows where, and what to run."""
     source, made = folder / "async_counter.py", folder / "_sync" / "counter.py"
@@ -345,6 +346,7 @@ def test_a_check_names_the_command_and_writes_nothing(folder: Path) -> None:
     assert made.read_text("utf-8") == changed
 
 
+@pytest.mark.slow
 def test_a_twin_without_source_is_found_and_removed(folder: Path) -> None:
     """A twin whose source is gone fails the check, and the next run removes it, and no other."""
     assert tool(folder / "async_counter.py").returncode == 0
@@ -359,6 +361,7 @@ def test_a_twin_without_source_is_found_and_removed(folder: Path) -> None:
     assert present == ["__init__.py", "counter.py"]
 
 
+@pytest.mark.slow
 def test_a_source_that_is_refused_leaves_its_twin(folder: Path) -> None:
     """The tool names the file that it refuses and the reason, and changes nothing."""
     source, made = folder / "async_counter.py", folder / "_sync" / "counter.py"

@@ -44,6 +44,7 @@ def test_the_version_stands_in_one_place() -> None:
     assert [path for path in modules if "__version__ =" in path.read_text()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tag", "heading", "problem"),
     [

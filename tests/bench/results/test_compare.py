@@ -56,6 +56,7 @@ def test_a_slower_variant_is_found() -> None:
     assert "etcd3" in " ".join(found.notes)
 
 
+@pytest.mark.slow
 def test_a_client_that_is_slower_as_a_whole_is_found_with_peers() -> None:
     """Peers show that it is not the machine."""
     found = compare(with_peer(1), with_peer(2, **dict.fromkeys(RATES, 0.6)))

@@ -62,6 +62,7 @@ def test_every_figure_is_whole_at_every_width(names: int, width: int, *, termina
         assert at >= 0, piece
 
 
+@pytest.mark.slow
 def test_rows_of_a_pipe_are_columns() -> None:
     """Without a terminal, a row is a line of cells with spaces between."""
     lines = shown(noisy({"single": 3e3, "default": 1e4, "max_ops=16": 2e4}, 5, 0.0)).splitlines()

@@ -165,6 +165,7 @@ def test_bad_input(
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_without_a_server(tmp_path: Path) -> None:
     """The command says what is missing, and leaves nothing behind."""
     done = run_python(

@@ -10,6 +10,7 @@ import pytest
 from targets.rows import Figures, Results
 
 
+@pytest.mark.slow
 def test_the_table_has_a_line_for_each_row(
     limits: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -121,6 +121,7 @@ def test_errors_are_those_of_tables_too() -> None:
 BAD: list[Any] = [-1, 2**63, True, "5", 5.0, None, b"5"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     [
@@ -322,6 +323,7 @@ def test_a_change_before_the_first_call(
         told.wait((5, b"1"), (5, b"3"))
 
 
+@pytest.mark.slow
 def test_a_closed_listener_is_told_nothing(ledgers: LedgerTable) -> None:
     """It leaves no watcher behind; its callback may close it; others go on."""
     told, others = Told(), Told()
@@ -441,6 +443,7 @@ def test_a_close_ends_all(store_url: str, which: str) -> None:
         assert told == [(5, None)]
 
 
+@pytest.mark.slow
 def test_a_close_during_the_read_of_a_listener(
     quick: MetaStore, memory: LedgerTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -320,6 +320,7 @@ DAMAGED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_owner_can_be_replaced(
     store: bk.MetadataStore, managers: MetadataManagers, damage: bytes

@@ -126,6 +126,7 @@ def test_a_cancelled_publish_disturbs_no_other(
     run(store_url, ownership, logs, work)
 
 
+@pytest.mark.slow
 def test_a_cancelled_claim_is_no_dead_end(store_url: str, ownership: str, tmp_path: Path) -> None:
     """Whenever the caller goes away, the next one gets the topic, or the hub that has it."""
 
@@ -169,6 +170,7 @@ def test_a_cancelled_take_loses_nothing(store_url: str, ownership: str, tmp_path
     run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)
 
 
+@pytest.mark.slow
 def test_a_cancelled_release_is_no_dead_end(store_url: str, ownership: str, tmp_path: Path) -> None:
     """Whenever the caller goes away, the topic is served: by this hub, or by the next."""
 
@@ -227,6 +229,7 @@ def test_a_claim_ends_although_its_caller_goes_away(
     run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)
 
 
+@pytest.mark.slow
 def test_a_cancelled_stop_can_be_repeated(store_url: str, ownership: str, tmp_path: Path) -> None:
     """Wherever it was cancelled, the next call hands all over, and leaves."""
 

@@ -98,6 +98,7 @@ def test_a_cancelled_take_and_a_smaller_one(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_", ["publish", "subscribe", "consumed", "unsubscribe"])
 def test_a_cancelled_call_loses_nothing_else(tmp_path: Path, request_: str) -> None:
     """Whenever it is cancelled, the other requests of its connection get their answers."""

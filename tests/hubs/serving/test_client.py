@@ -126,6 +126,7 @@ class Fixed:
         return Redirect(HubInfo(self.to, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hubs", [{"a": "a"}, {"a": "b", "b": "a"}, {"a": "b", "b": "b"}])
 def test_a_loop_of_redirects_ends(hubs: dict[str, str]) -> None:
     """The client tries again until its time is over. The error shows the loop."""
@@ -262,6 +263,7 @@ def test_a_reader_whose_last_mark_is_lost_says_so(
     assert "a consume mark is lost" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_hub_that_has_not_answered_is_not_asked_first(
     hub: Hubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,6 +158,7 @@ def test_whoever_loses_the_claim_sends_the_client_to_the_winner(
         assert one.subscribe("s", topic, redirected) == Redirect(two.info)
 
 
+@pytest.mark.slow
 def test_a_race_has_one_winner(hub: Hubs) -> None:
     """All hubs are asked for the same topics at the same time; every message is taken by one."""
     hubs = [hub(f"hub-{number}:1") for number in range(3)]
@@ -334,6 +335,7 @@ def test_a_released_topic_goes_on_elsewhere(hub: Hubs) -> None:
     assert one.publish("p", "t", b"4") == Redirect(two.info)
 
 
+@pytest.mark.slow
 def test_a_hub_that_drains_hands_all_over(hub: Hubs) -> None:
     """It serves none of its topics any more, and gets none, until it may again."""
     one, two = hub("hub-1:1"), hub("hub-2:1")
@@ -349,6 +351,7 @@ def test_a_hub_that_drains_hands_all_over(hub: Hubs) -> None:
     assert isinstance(one.publish("p", "new", b"1", redirected=True), Published)
 
 
+@pytest.mark.slow
 def test_somebody_else_can_let_a_hub_drain(hub: Hubs) -> None:
     """It sees that in its membership."""
     one, two = hub("hub-1:1"), hub("hub-2:1")
@@ -370,6 +373,7 @@ def test_a_hub_that_stops_hands_all_over(hub: Hubs) -> None:
     until(lambda: set(two.hosts.hubs()) == {"hub-2:1"})
 
 
+@pytest.mark.slow
 def test_a_hub_sheds_what_is_too_much(hub: Hubs) -> None:
     """A hub that joins gets its share as clients come back, and then nothing moves any more."""
     one = hub("hub-1:1", shed_interval=0.2, report_interval=0.05, most_shed=5)
@@ -389,6 +393,7 @@ def test_a_hub_sheds_what_is_too_much(hub: Hubs) -> None:
     until(even)
 
 
+@pytest.mark.slow
 def test_topics_that_nobody_uses_are_given_up(hub: Hubs) -> None:
     """A subscriber keeps its topic; a claim ends after its time in any case."""
     one = hub("hub-1:1", retention_after_access=0.2)
@@ -403,6 +408,7 @@ def test_topics_that_nobody_uses_are_given_up(hub: Hubs) -> None:
         held.take(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_hub_keeps_at_most_so_many_topics(hub: Hubs) -> None:
     """Those that were used least recently go."""
     one = hub("hub-1:1", max_topics=3)
@@ -676,6 +682,7 @@ def test_a_hub_that_is_told_to_drain_claims_nothing_more(
     assert one.publish("p", "t", b"1", redirected=True) == Redirect(two.info)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["drain", "lose"])
 def test_marks_of_many_topics_are_written_together(
     hub: Hubs, monkeypatch: pytest.MonkeyPatch, how: str

@@ -56,6 +56,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield made
 
 
+@pytest.mark.slow
 def test_one_call_asks_on_for_all(pool: ThreadPoolExecutor) -> None:
     """Thousands may wait for a dead owner. When one finds that its topic is free, all ask again."""
     region = Region()
@@ -68,6 +69,7 @@ def test_one_call_asks_on_for_all(pool: ThreadPoolExecutor) -> None:
     assert sum(count > 2 for count in region.asked.values()) <= 1
 
 
+@pytest.mark.slow
 def test_another_call_takes_over(pool: ThreadPoolExecutor) -> None:
     """When the one that asks has no time left, the others are not left alone."""
     region = Region()

@@ -193,6 +193,7 @@ def test_messages_of_a_broken_connection_come_again(
     assert [message.number for message in taken] == [3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("raw", [b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\0\0"])
 def test_a_client_that_sends_rubbish_is_cut_off(raw: bytes, face: Face) -> None:
     """Others go on."""
@@ -373,6 +374,7 @@ def test_a_late_attempt_of_another_connection(face: Face) -> None:
     assert len(found.take()) == 1
 
 
+@pytest.mark.slow
 def test_a_subscribe_without_an_answer_is_closed(face: Face) -> None:
     """When the hub goes on, the subscriber is not connected for ever."""
     hub, _ = face.hub()
@@ -492,6 +494,7 @@ def test_an_address_that_is_none(face: Face, address: str) -> None:
         face.remote(address).publish("p", "t", b"")
 
 
+@pytest.mark.slow
 def test_a_half_open_connection(face: Face, proxy: Callable[[str], Proxy]) -> None:
     """If nothing at all comes back, the client makes a new connection for the next request."""
     hub, _ = face.hub()

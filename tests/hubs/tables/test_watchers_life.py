@@ -58,6 +58,7 @@ def test_a_read_that_fails_arms_nothing(
     assert lost == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["tables", "store"])
 def test_nothing_is_called_after_a_close(
     store_url: str, fresh_url: Callable[[str], str], which: str
@@ -103,6 +104,7 @@ def test_nothing_is_called_after_a_close(
 # --- the watch of the store
 
 
+@pytest.mark.slow
 def test_the_wait_for_the_watch_is_bounded(faults: FaultInjector, watched: Table) -> None:
     """It ends with an error at the operation's time-out, and nothing is read or armed."""
     held, calls = faults.delay("watch"), Calls()

@@ -54,6 +54,7 @@ def await_request(line: Proxy, path: bytes) -> None:
 # --- nobody there
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hosts", ["127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2"])
 def test_an_unreachable_cluster_is_named(hosts: str) -> None:
     """Opening ends within the timeout, with the addresses and the reason."""
@@ -161,6 +162,7 @@ def test_a_learner_is_passed_over(etcd_server: EtcdServer, code: StatusCode) -> 
                 connection.broken(link, None, 0, soon(), said="back to the learner")
 
 
+@pytest.mark.slow
 def test_logins_that_fail_for_now_are_tried_after_growing_pauses() -> None:
     """The logins of a client do not keep an overloaded server overloaded."""
     options = ConnectOptions(connect_timeout=3.0, username="a", password="b")
@@ -171,6 +173,7 @@ def test_logins_that_fail_for_now_are_tried_after_growing_pauses() -> None:
         assert 1 < calls.count("Authenticate") <= 30
 
 
+@pytest.mark.slow
 def test_the_last_reason_outlives_a_last_attempt_without_an_answer() -> None:
     """The deadline ends the last attempt. The error still says what the member had said before."""
     options = ConnectOptions(connect_timeout=1.0, username="a", password="b")

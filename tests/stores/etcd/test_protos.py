@@ -51,6 +51,7 @@ def test_a_failed_import_of_etcd3_does_no_harm() -> None:
     run("try:\n    import etcd3\nexcept TypeError:\n    pass\n" + LOAD + WORKS)
 
 
+@pytest.mark.slow
 def test_messages_that_are_there_already_are_used() -> None:
     """If other code has made etcd3 importable, its work stays unchanged."""
     run(
@@ -61,6 +62,7 @@ def test_messages_that_are_there_already_are_used() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ours_first", [True, False])
 def test_another_client_s_messages_of_the_same_names(ours_first: bool) -> None:
     """Another etcd client may register other messages with etcd's names, before or afterwards."""
@@ -75,6 +77,7 @@ def test_another_client_s_messages_of_the_same_names(ours_first: bool) -> None:
     run((LOAD + theirs if ours_first else theirs + LOAD) + WORKS)
 
 
+@pytest.mark.slow
 def test_an_etcd3_that_imports_by_itself_is_left_alone(tmp_path: Path) -> None:
     """A package with newly generated messages is imported unchanged."""
     package = tmp_path / "etcd3" / "etcdrpc"

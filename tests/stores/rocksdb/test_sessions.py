@@ -267,6 +267,7 @@ def test_a_close_that_cannot_remove_them_still_ends_the_session(directory: Path)
     assert [*raw(directory)] == [b"batchkeeper"]
 
 
+@pytest.mark.slow
 def test_nothing_of_a_killed_process_is_left_after_the_next_opening(directory: Path) -> None:
     """10,000 ephemeral values are gone before the first call, with their names and lock file."""
     with closing(opened(directory)) as backend:

@@ -63,6 +63,7 @@ def refusing() -> str:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
+@pytest.mark.slow
 def test_nobody_listens(refusing: str) -> None:
     """The error names every address and the reason, and no thread stays behind."""
     threads = set(threading.enumerate())
@@ -76,6 +77,7 @@ def test_nobody_listens(refusing: str) -> None:
     assert set(threading.enumerate()) <= threads
 
 
+@pytest.mark.slow
 def test_a_server_that_says_nothing(silent: socket.socket) -> None:
     """A server that takes the connection and never answers is given up in time."""
     threads = set(threading.enumerate())
