@@ -123,8 +123,10 @@ class _Space:
                 answer = self._refusal(part, self.values.get(path))
             elif part.kind == "put":
                 answer = self.put(part, commit)
-            else:
+            elif part.kind == "delete":
                 answer = self.delete(part, commit)
+            else:
+                assert_never(part.kind)
             if isinstance(answer, MetadataStoreError):
                 for path, value, owner in reversed(before):
                     self._restore(path, value, owner)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, assert_never
 
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
@@ -46,8 +46,11 @@ def answer_at_revision(
             return _stat(request, kv, terms)
         if isinstance(request, Creation):
             return Attempt(request)
-    elif kv is None:
-        return Unclear.READ_BEFORE  # At a revision, a deleted path looks like one never put.
+    elif request.kind == "delete":
+        if kv is None:
+            return Unclear.READ_BEFORE  # At a revision, a deleted path looks like one never put.
+    else:
+        assert_never(request.kind)
     actual, found = (kv.version - 1, kv.mod_revision) if kv else (ABSENT, 0)
     return refusal(request, actual, False, found) or _again(request)
 

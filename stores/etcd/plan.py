@@ -417,7 +417,9 @@ def weight(request: WriteRequest, terms: Terms) -> int:
     extra = int(options.sequential) + int(options.ephemeral)
     if request.kind == "put":
         return extra + 1 + (request.expected_version is not None and not options.sequential)
-    return extra + form_of(request).form(request, terms).weight
+    if request.kind == "transaction":
+        return extra + form_of(request).form(request, terms).weight
+    assert_never(request.kind)
 
 
 def _numbered(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from ...ops.errors import MetadataStoreError, NotEmptyError
 from ...ops.operations import ABSENT, Part, TransactionOptions
@@ -67,7 +67,7 @@ class TransactionCodec:
                 changes.append(change)
             elif part.kind == "check":
                 compares += conditions(part, key)
-            else:
+            elif part.kind == "delete":
                 compares += conditions(part, key) or (exists(key),)
                 changes.append(then(delete(key)))
                 for start, end in _rest_below(parts, index, terms.prefix):
@@ -75,6 +75,8 @@ class TransactionCodec:
                     reads.append(otherwise(read_first(start, end)))
                 if _put_below(parts, index):
                     compares.append(never(key))
+            else:
+                assert_never(part.kind)
         return Change(compares, changes, reads)
 
     def nested(self, request: WriteRequest, terms: Terms) -> tuple[bytes, int, bool]:
@@ -152,7 +154,15 @@ def changes_of(request: WriteRequest) -> list[str]:
 
 def form_of(request: WriteRequest) -> LeaseAwarePut | TransactionCodec:
     """Return the codec of a put or a transaction."""
-    return _TRANSACTION if request.kind == "transaction" else _PUT
+    match request.kind:
+        case "put":
+            return _PUT
+        case "transaction":
+            return _TRANSACTION
+        case "delete":
+            raise AssertionError("a delete has one form, and no codec for others")
+        case _:
+            assert_never(request.kind)
 
 
 _PUT: Final = LeaseAwarePut()

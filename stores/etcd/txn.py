@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, assert_never, get_args
 
 from ...ops.acceleration import accelerated, bind
 from ...ops.operations import WriteKind
@@ -33,11 +33,22 @@ __all__ = [
     "read_response",
 ]
 
+
+def _hot_codec(kind: WriteKind) -> WriteCodec:
+    match kind:
+        case "put":
+            return PUT
+        case "delete":
+            return DELETE
+        case "transaction":
+            return HotTransaction()
+        case _:
+            assert_never(kind)
+
+
 #: The codecs for writes while there are no sessions. Not all transactions suit theirs.
 HOT: Final[Mapping[WriteKind, WriteCodec]] = {
-    "put": PUT,
-    "delete": DELETE,
-    "transaction": HotTransaction(),
+    kind: _hot_codec(kind) for kind in get_args(WriteKind)
 }
 
 _kind = attrgetter("kind")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, Literal
+from typing import Final, Literal, assert_never
 
 from rocksdict import Rdict, WriteBatch
 
@@ -262,12 +262,19 @@ class _RocksBackend(_Reader):
                     continue
             if header is not None and not is_plain(header):
                 return None
-            if request.kind == "delete":
-                deletes.append(place)
-                answers.append(None)
-            else:
-                version = ABSENT if header is None else HEADER.unpack_from(header)[1]
-                answers.append(refusal(request, version, occupied=False))
+            match request.kind:
+                case "delete":
+                    deletes.append(place)
+                    answers.append(None)
+                case "put":
+                    version = ABSENT if header is None else HEADER.unpack_from(header)[1]
+                    error = refusal(request, version, occupied=False)
+                    assert error is not None, "a put that is plain and may go was not decided"
+                    answers.append(error)
+                case "transaction":
+                    raise AssertionError("a transaction has options")
+                case _:
+                    assert_never(request.kind)
         if deletes:
             self._delete(batch, requests, keys, headers, answers, deletes)
         return Drafted(batch, answers, keys, largest)
@@ -343,7 +350,7 @@ def _events(
     for request, answer in zip(requests, answers, strict=True):
         if isinstance(answer, Stat):
             events.append(_put_event(answer))
-        elif answer is None:
+        elif answer is None and request.kind == "delete":
             events.append(WatchEvent("deleted", request.path, None, revision))
         elif isinstance(answer, list):
             assert request.options is not None

@@ -211,8 +211,10 @@ class _Draft:
                 answer = self._check(part, key)
             elif part.kind == "put":
                 answer = self._put(part, key)
-            else:
+            elif part.kind == "delete":
                 answer = self._delete(part, key)
+            else:
+                assert_never(part.kind)
             if isinstance(answer, MetadataStoreError):
                 # No other write of the call changes these paths, so they were unchanged before.
                 for before in done:
