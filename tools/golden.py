@@ -8,10 +8,11 @@ change nothing on the line, the same command gives the same file, with and witho
     etcd nested | etcd flat | zookeeper | rocksdb    [--batches N] [--seed N] [--show N]
 
 Each batch is drawn from the seed: 1 to 64 puts, deletes, sequential and ephemeral puts, conditions
-by version and by revision, and transactions, on few paths, so that many are refused. One write in
-ten loses its request or its answer. Nothing else is imitated: the servers are real and empty, one
-client writes, and what it draws by lot (names, the ids of leases) is numbered. For RocksDB, the
-records stand for what is sent.
+by version and by revision, and transactions. For some hundred batches few are refused; for the next
+ones all are on few paths, and many are. At first nothing is ephemeral, so that there is no session.
+One write in ten loses its request or its answer. Nothing else is imitated: the servers are real and
+empty, one client writes, and what it draws by lot (names, ids of leases) is numbered. For RocksDB,
+the records stand for what is sent.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ from batchkeeper.testing.servers import EtcdServer, ZooKeeperServer
 
 _SECONDS: Final = 60.0
 _LOST: Final = 0.1
+# Batches. So many have more writes than etcd's client must see applied to call refusals rare.
+_PHASE: Final = 400
 _LEAVES: Final = [f"/{top}/{leaf}" for top in "ab" for leaf in range(6)]
 _PATHS: Final = ["/a", "/b", *_LEAVES, "/a/0/deep", "/a/0/deep/er", "/c"]
 # What differs from one run to the next: times, and ZooKeeper's revisions, which also move when some
@@ -61,14 +64,48 @@ _MOVED: Final = re.compile(rb"(created|modified|revision)=\d+")
 class Draw:
     """Draws batches, as the engine could hand them to a back end."""
 
-    def __init__(self, seed: int, *, revisions: bool, ephemerals: bool = True) -> None:
+    def __init__(self, seed: int, *, revisions: bool) -> None:
         self._dice = random.Random(seed)  # noqa: S311 - it shall repeat itself
         self._revisions = revisions
-        self._ephemerals = ephemerals
+        self._ephemerals = False
+        self._forms: list[str] = []
         self.revision = 1
 
-    def batch(self) -> list[bk.Operation]:
-        """Return writes of different paths, in any order; transactions may check the same path."""
+    def batch(self, number: int) -> list[bk.Operation]:
+        """Return writes of different paths; transactions may check the same path."""
+        self._ephemerals = number >= 2 * _PHASE
+        # Where refusals are rare, writes share their conditions. So they are rare for a while.
+        return self._wild() if number // _PHASE % 2 else self._calm(number)
+
+    def _calm(self, number: int) -> list[bk.Operation]:
+        """Return creations, and with the next number changes of what they have made."""
+        dice = self._dice
+        new = number % 2 == 0
+        expected = ABSENT if new else 0
+        if new:
+            forms = ["put", "put", "put", "transaction", "sequential", "ephemeral", "deleted"]
+            self._forms = dice.choices(forms, k=dice.choice([1, 8, 16, 32, 64]))
+        ops: list[bk.Operation] = []
+        for place, form in enumerate(self._forms):
+            path = f"/n/{number // 2}/{place}"
+            put = bk.Put(
+                path,
+                self._value(),
+                expected,
+                ephemeral=new and self._ephemerals and form == "ephemeral",
+            )
+            if form == "transaction":
+                ops.append(bk.Transaction([bk.Check("/calm", 0), put]))
+            elif form == "sequential":
+                ops.append(bk.Put(f"/s/{place % 3}-", b"s", sequential=True))
+            elif form == "deleted" and not new:
+                ops.append(bk.Delete(path))
+            else:
+                ops.append(put)
+        return ops
+
+    def _wild(self) -> list[bk.Operation]:
+        """Return writes of any form on few paths."""
         dice = self._dice
         left = dice.sample(_PATHS, len(_PATHS))
         wanted = dice.choice([1, 2, 4, 8, 16, 32, 64])
@@ -244,10 +281,10 @@ def record(name: str, batches: int, seed: int, show: int | None) -> Iterator[str
         drawn = mock.patch("os.urandom", lambda size: next(lots).to_bytes(size, "big"))
         with drawn, STORES[name](line, Path(folder)) as backend:
             # The places of write ids are made with the first write.
-            backend.write([bk.Put("/c", b"", ABSENT)], time.monotonic() + _SECONDS)
+            backend.write([bk.Put("/calm", b"", ABSENT)], time.monotonic() + _SECONDS)
             line.loses = True
             for number in range(batches):
-                ops = draw.batch()
+                ops = draw.batch(number)
                 line.sent.clear()
                 answers: Any
                 try:
