@@ -4,38 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 from ...ops.errors import (
-    MetadataStoreError,
     OperationTimeoutError,
     StoreUnavailableError,
     UnsupportedError,
     ValueTooLargeError,
 )
-from ...ops.kinds import BRINGS_VALUES
 from ...ops.log import get_logger
-from ...ops.paths import children_of
-from ...ops.results import GetResult
 from ..backend import Answer, Limits, ReadRequest, Request, WriteRequest
 from ..urls import ConnectOptions, StoreURL
 from .attempts import Terms
-from .batches import Call, halves, in_parts, packed, parse_answer, paths_of
+from .batches import Call, halves, in_parts, packed, paths_of
 from .changes import History
-from .codecs import FIRST_PAGE, below_of
 from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason
-from .estimates import AnswerBytes, Pace
 from .guard import Guard
 from .limits import Capacity
 from .lineage import Lineage
-from .listing import Listing
 from .members import Credentials, Link, may_lose_writes
-from .protos import messages
+from .reads import Reader
+from .requests import Requests
 from .scans import Scans
 from .session import EtcdSession
 from .transactions import parts_of
-from .txn import parse_read, read_request
 from .txn_settling import TxnSettler
 from .watches import EtcdWatches
 from .write_ids import WriteIds
@@ -82,29 +76,28 @@ class EtcdBackend:
     ) -> None:
         self.tally = connection.tally
         self._connection = connection
-        self._prefix = prefix
         self._capacity = Capacity(connection, prefix, deadline, flat_only=flat_only)
         self.tally.advisory = _advisory(connection.open(deadline))
-        self._lineage = lineage = Lineage(connection)
+        lineage = Lineage(connection)
         self._write_ids = WriteIds(connection, prefix, lineage, permitted=self._capacity.write_ids)
         self.watches = EtcdWatches(connection, prefix, lineage)
         self.session = EtcdSession(connection, prefix, session_timeout, self.watches, lineage)
         self.watches.when_back = self.session.watches_are_back
-        self._pace = Pace(self.limits.write_ops)
-        self._read_values = AnswerBytes()
-        self._overwritten = AnswerBytes()
-        self._guard = guard = Guard(connection, prefix, deadline)
-        terms = Terms(prefix, self._owns)
+        guard = Guard(connection, prefix, deadline)
+        owns = partial(_owns, guard, self.session)
+        self._requests = requests = Requests(connection, self._capacity)
+        self._reader = Reader(requests, prefix, owns, lineage)
+        terms = Terms(prefix, owns)
         self._writer = Writer(
             connection,
+            requests,
             self._capacity,
             TxnSettler(connection, self._write_ids, terms, self._capacity),
             self.session,
             guard,
             terms,
-            self._send,
         )
-        self.scans = Scans(connection, prefix, self._owns, lineage)
+        self.scans = Scans(connection, prefix, owns, lineage)
         self.history = History(connection, prefix)
 
     @property
@@ -129,10 +122,11 @@ class EtcdBackend:
 
         Further calls read the other names of a long get_children. See :class:`Backend`.
         """
-        if len(requests) > self._most_reads(requests):
-            parts = _pieces(requests, self._most_reads)
+        reader = self._reader
+        if len(requests) > reader.most(requests):
+            parts = _pieces(requests, reader.most)
             return in_parts(self.read, parts, deadline)
-        return self._execute(self._read, self.read, self._read_size, requests, deadline)
+        return self._execute(reader.read, self.read, reader.size, requests, deadline)
 
     def sync(self, deadline: float) -> None:
         """Do nothing: reads are linearizable."""
@@ -150,19 +144,13 @@ class EtcdBackend:
 
     def _most_writes(self, requests: Sequence[WriteRequest]) -> int:
         """Return the number of requests for the next transaction."""
-        most = min(self._pace.writes, self.limits.write_ops)
-        values = self._overwritten.values
+        most = self._requests.most_writes
+        values = self._requests.most_overwrites
         if len(requests) > values:
             plain = sum(map(self._writer.returns_old_value, requests))
             if plain > values:
                 most = min(most, values)
         return most
-
-    def _most_reads(self, requests: Sequence[ReadRequest]) -> int:
-        """Return the number of requests for the next transaction."""
-        most = self.limits.read_ops
-        values = self._read_values.values
-        return min(most, values) if len(requests) > values and _gets(requests) > values else most
 
     def _execute(
         self,
@@ -212,126 +200,6 @@ class EtcdBackend:
                 size += around + 3 * len(part.path.encode()) + len(part.value or b"")
         return size
 
-    def _read_size(self, requests: Sequence[ReadRequest]) -> int:
-        return len(read_request(requests, self._prefix))
-
-    # Reads
-
-    def _read(self, requests: Sequence[ReadRequest], deadline: float) -> list[Answer]:
-        body = read_request(requests, self._prefix)
-        try:
-            answer = self._txn(body, deadline, write=False, attempt=0)
-        except EtcdRefusedError as refusal:
-            if refusal.reason is Reason.ANSWER_TOO_LARGE:
-                self._read_values.refused(len(requests))
-            if refusal.reason is not Reason.NO_SPACE:
-                raise
-            answer = self._read_one_by_one(body, deadline)
-        if gets := _gets(requests):
-            self._read_values.saw(gets, len(answer))
-        answers, listings = parse_answer(
-            lambda: parse_read(requests, answer, self._owns), write=False
-        )
-        for index, page in listings:
-            request = requests[index]
-            try:
-                answers[index] = self._children(request.path, page, deadline)
-            except EtcdRefusedError as refusal:
-                answers[index] = refusal.at(request.path)
-            except MetadataStoreError as error:
-                answers[index] = error.for_path(request.path)
-        if self._lineage.watched:
-            found = (one for one in answers if isinstance(one, GetResult))
-            if newest := max(found, key=lambda one: one.stat.revision, default=None):
-                key = (self._prefix + newest.stat.path).encode()
-                self._lineage.saw(key, newest.stat.revision, newest.value)
-        return answers
-
-    def _owns(self, lease: int) -> bool:
-        """Say whether a key with this lease belongs to the session of this client."""
-        if self._guard.free:
-            self._guard.met_lease()
-        return self.session.owns(lease)
-
-    # Calls
-
-    def _send(
-        self, writes: int, body: bytes, deadline: float, nested: bool, attempt: int | None
-    ) -> bytes:
-        """Send a transaction with a number of writes, and learn from its answer."""
-        sent = time.monotonic()
-        answer = self._txn(body, deadline, nested=nested, attempt=attempt)
-        self._pace.took(writes, time.monotonic() - sent)
-        # The values just written predict the next ones as well as the overwritten ones do.
-        self._overwritten.saw(writes, max(len(body), len(answer)))
-        return answer
-
-    def _txn(
-        self,
-        body: bytes,
-        deadline: float,
-        *,
-        write: bool = True,
-        nested: bool = False,
-        attempt: int | None = None,
-    ) -> bytes:
-        if len(body) > self._capacity.request_bytes.most:
-            raise self._capacity.too_large(len(body))
-        try:
-            answer = self._connection.call(
-                "txn", body, deadline, write=write, nested=nested, attempt=attempt
-            )
-        except EtcdRefusedError as refusal:
-            if refusal.reason is not Reason.REQUEST_TOO_LARGE:
-                raise
-            self._capacity.learn_request_bytes(len(body), refusal, deadline)
-            raise self._capacity.too_large(len(body)) from refusal
-        if write:
-            self._capacity.request_bytes.accepted(len(body))
-        return bytes(answer)
-
-    def _read_one_by_one(self, body: bytes, deadline: float) -> bytes:
-        """Execute the ranges of a transaction as single calls.
-
-        An etcd beyond its quota refuses every transaction, even one that only reads.
-        """
-        response = messages.TxnResponse()
-        for operation in messages.TxnRequest.FromString(body).success:
-            found = self._range(operation.request_range, deadline)
-            response.header.CopyFrom(found.header)
-            response.responses.add().response_range.CopyFrom(found)
-        return bytes(response.SerializeToString())
-
-    def _children(self, path: str, page: Any, deadline: float) -> list[str]:
-        below, stop = below_of(path, self._prefix)
-        while True:
-            listing = Listing(below, stop, FIRST_PAGE)
-            # All pages show the revision of the first.
-            revision = page.header.revision
-            try:
-                listing.take([kv.key for kv in page.kvs], page.count)
-                while not listing.done:
-                    page = self._page(listing, revision, deadline)
-                    listing.take([kv.key for kv in page.kvs], page.count)
-                break
-            except EtcdRefusedError as refusal:
-                if refusal.reason is not Reason.COMPACTED:
-                    raise
-                page = self._range(_page_request(Listing(below, stop, FIRST_PAGE), 0), deadline)
-        return children_of(path, listing.names())
-
-    def _page(self, listing: Listing, revision: int, deadline: float) -> Any:
-        while True:
-            try:
-                return self._range(_page_request(listing, revision), deadline)
-            except EtcdRefusedError as refusal:
-                if refusal.reason is not Reason.ANSWER_TOO_LARGE or listing.limit == 1:
-                    raise
-                listing.limit = max(1, listing.limit // 4)
-
-    def _range(self, request: Any, deadline: float) -> Any:
-        return self._connection.call("range", request, deadline, write=False, attempt=0)
-
 
 def connect(url: StoreURL, options: ConnectOptions) -> EtcdBackend:
     """Open the cluster at a URL: ``etcd://host:port[,host:port...][/prefix]``.
@@ -376,6 +244,13 @@ def connect(url: StoreURL, options: ConnectOptions) -> EtcdBackend:
         raise
 
 
+def _owns(guard: Guard, session: EtcdSession, lease: int) -> bool:
+    """Say whether a key with a lease belongs to the session of this client."""
+    if guard.free:
+        guard.met_lease()
+    return session.owns(lease)
+
+
 def _advisory(link: Link) -> str | None:
     if not may_lose_writes(link.version):
         return None
@@ -391,24 +266,9 @@ def _advisory(link: Link) -> str | None:
     return advisory
 
 
-def _page_request(listing: Listing, revision: int) -> Any:
-    return messages.RangeRequest(
-        key=listing.start,
-        range_end=listing.end,
-        limit=listing.limit,
-        revision=revision,
-        keys_only=True,
-    )
-
-
 def _pieces(requests: Sequence[_R], most: Callable[[Sequence[_R]], int]) -> Iterator[Sequence[_R]]:
     """Yield the requests in pieces. The size of each is computed when it is requested."""
     while requests:
         size = most(requests)
         yield requests[:size]
         requests = requests[size:]
-
-
-def _gets(requests: Sequence[ReadRequest]) -> int:
-    """Return how many of the requests return values."""
-    return sum([request.kind in BRINGS_VALUES for request in requests])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 from ...ops.errors import (
     BadVersionError,
@@ -31,16 +31,14 @@ from .fields import delete, read_key, rebind, revision_is, then
 from .guard import Guard
 from .limits import Capacity
 from .plan import FlatPlan, NestedPlan, Plan, weight
+from .requests import Requests
 from .session import EtcdSession, SessionLease
 from .transactions import HotTransaction, crossing, parts_of
 from .txn_settling import TxnSettler
 
-__all__ = ["SendWrites", "Writer"]
+__all__ = ["Writer"]
 
 _log = get_logger(__name__)
-
-#: Sends a transaction with a number of writes by a deadline; says whether it is nested.
-SendWrites: TypeAlias = Callable[[int, bytes, float, bool, int | None], bytes]
 
 # So many times, writes are sent again without a pause.
 _AT_ONCE: Final = 3
@@ -55,31 +53,31 @@ class Writer:
 
     Args:
         connection: the calls to the cluster.
+        requests: sends the transactions of writes.
         capacity: the limits of the server.
         settler: finds out the outcomes of transactions without an answer.
         session: the session of ephemeral values.
         guard: the condition that there are no sessions.
         terms: the terms of transactions without ephemeral values.
-        send: sends a transaction.
     """
 
     def __init__(
         self,
         connection: EtcdConnection,
+        requests: Requests,
         capacity: Capacity,
         settler: TxnSettler,
         session: EtcdSession,
         guard: Guard,
         terms: Terms,
-        send: SendWrites,
     ) -> None:
         self._connection = connection
+        self._requests = requests
         self._capacity = capacity
         self._settler = settler
         self._session = session
         self._guard = guard
         self._terms = terms
-        self._send = send
         self._counters = Counters(terms.prefix)
         self._refusals = Refusals()
         # Held by the thread whose batch contains sequential puts, until their answers are there. If
@@ -363,7 +361,10 @@ class Writer:
         requests = plan.requests
 
         def send(fields: bytes, until: float, attempt: int | None) -> Any:
-            answer = self._send(len(requests), fields + plan.body, until, nested, attempt)
+            body = fields + plan.body
+            answer = self._requests.write(
+                len(requests), body, until, nested=nested, attempt=attempt
+            )
             return parse_answer(lambda: plan.parsed(answer, 1 if fields else 0), write=True)
 
         response = self._settler.run(requests, send, deadline, whole=not nested)

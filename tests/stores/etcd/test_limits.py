@@ -29,7 +29,7 @@ from batchkeeper.ops import (
     ValueTooLargeError,
 )
 from batchkeeper.stores import RequestRefusedError
-from batchkeeper.stores.etcd import backend as backend_module
+from batchkeeper.stores.etcd import reads, requests
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.estimates import (
@@ -233,7 +233,8 @@ def test_a_server_that_comes_back_with_less_is_asked_for_less(
 
 def as_after_many_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let back ends that are opened from now on expect small values."""
-    monkeypatch.setattr(backend_module, "AnswerBytes", lambda: AnswerBytes(1_000))
+    for module in (reads, requests):
+        monkeypatch.setattr(module, "AnswerBytes", lambda: AnswerBytes(1_000))
 
 
 def test_large_values_are_read_a_few_at_a_time(
