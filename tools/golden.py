@@ -2,8 +2,8 @@
 
 ``python tools/golden.py etcd nested > before`` writes one line for each batch: its number and its
 operations, and digests of the requests that it took and of its answers. After a change that should
-change nothing on the line, the same command gives the same file, with and without the accelerator
-(``BATCHKEEPER_PURE=1``)::
+change nothing on the line, the same command on the same servers gives the same file, with and
+without the accelerator (``BATCHKEEPER_PURE=1``)::
 
     etcd nested | etcd flat | zookeeper | rocksdb    [--batches N] [--seed N] [--show N]
 
