@@ -1,7 +1,8 @@
 """The etcd back end, on the messages, stubs and channels of etcd3 and gRPC.
 
-- ``backend``: turns batches into transactions, nested or flat, of a suitable size
+- ``backend``: hands batches of a suitable size to the writer and the reader
 - ``batches``: executes a batch in parts
+- ``reads``: executes batches of reads
 - ``writer``: executes batches of writes, and once more what needs another form
 - ``plan``: which transaction executes a batch of writes, and what its response means
 - ``groups``: the groups of a nested transaction, and how their responses read
@@ -21,6 +22,7 @@
 - ``write_ids``: the ids that make sending a write again safe
 - ``lineage``: finds out whether etcd still has the history that the client has seen
 - ``txn_settling``: finds out the outcome of a transaction without an answer
+- ``requests``: sends transactions, and learns how large they may be
 - ``connection``: calls, failover, retries
 - ``members``: credentials, logins, and the features of a member's version
 - ``calls``: the end of calls that no caller waits for
