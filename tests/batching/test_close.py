@@ -156,6 +156,8 @@ def test_an_interrupted_flush_leaves_the_store_as_it_was(
     """After a Ctrl-C in flush() operations still end, and linger again when it is over."""
     store = open_on(backend, linger="fixed", max_delay=0.1, max_ops=2)
     futures = [store.put("/a", b""), store.put("/b", b"")]
+    # Their sender runs. To interrupt the start of a thread, which waits too, ends that thread.
+    until(lambda: backend.calls)
     waits: list[Callable[[], int]] = []
     with (
         interrupted(lambda: until(lambda: waits and waits[0]())),
@@ -163,7 +165,6 @@ def test_an_interrupted_flush_leaves_the_store_as_it_was(
     ):
         waits.append(main_waits)
         store.flush()
-    until(lambda: backend.calls)
     release_all(backend)
     assert [future.result(PATIENCE).version for future in futures] == [0, 0]
     store.flush()
