@@ -61,8 +61,8 @@ class IdleServers(Generic[Server]):
     def _emptied(self) -> Server | None:
         while self._idle:
             server = self._idle.pop()
-            server.resume()
             try:
+                server.resume()
                 _empty(server)
             except (_UnfitError, OSError, http.client.HTTPException, KazooException):
                 server.stop()
