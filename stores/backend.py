@@ -11,21 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import RLock, Thread
-from typing import Final, Literal, Protocol, Self, TypeAlias, assert_never, get_args
+from typing import Final, Literal, Protocol, Self, TypeAlias, get_args
 
-from ..ops.errors import (
-    BadVersionError,
-    IndeterminateError,
-    MetadataStoreError,
-    NotEmptyError,
-    NotFoundError,
-    SessionLostError,
-    StoreUnavailableError,
-    TransactionRefusedError,
-)
-from ..ops.operations import ABSENT, Kind, Options, Part, PartKind, ReadKind, WriteKind
+from ..ops.errors import MetadataStoreError, StoreUnavailableError
+from ..ops.operations import Kind, Options, Part, ReadKind, WriteKind
 from ..ops.results import Change, Range, Result, ScanResult, StatPage, WatchEvent
 from ..ops.sessions import SessionEvent, SessionState
+from ..ops.steps import PartRequest
 
 __all__ = [
     "EVENTS",
@@ -46,12 +38,8 @@ __all__ = [
     "WatchHandle",
     "Watches",
     "WriteRequest",
-    "partly_removed",
-    "refusal",
     "send_by",
-    "session_lost",
     "start_thread",
-    "transaction_refused",
 ]
 
 
@@ -87,21 +75,6 @@ class WriteRequest(Request, Protocol):
     def kind(self) -> WriteKind: ...
     @property
     def session(self) -> int | None: ...
-
-
-class PartRequest(Protocol):
-    """A write of one path: a put, a delete, or a check in a transaction."""
-
-    @property
-    def kind(self) -> PartKind | WriteKind: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def expected_version(self) -> int | None: ...
-    @property
-    def options(self) -> Options | None: ...
 
 
 class ReadRequest(Request, Protocol):
@@ -527,106 +500,6 @@ class PassingBackend:
 
     def close(self) -> None:
         self._backend.close()
-
-
-def partly_removed(
-    removed: int, path: str, error: MetadataStoreError, *, perhaps: bool = False
-) -> MetadataStoreError:
-    """Return the error of a ``delete_recursive`` that failed after it had removed something.
-
-    Args:
-        removed: the number of values certainly removed.
-        path: the root of the tree.
-        error: the error of the call.
-        perhaps: whether more values may be gone.
-    """
-    if not removed and not perhaps:
-        return error.for_path(path)
-    return IndeterminateError(
-        f"removing {path!r} failed after at least {removed:,} values were removed: {error}",
-        path=path,
-    )
-
-
-def refusal(
-    request: PartRequest, actual: int, occupied: bool, revision: int | None = None
-) -> MetadataStoreError | None:
-    """Return the error of a write that the state of its path forbids; ``None`` if it may go.
-
-    Only this function decides which error takes precedence, so all stores answer alike: first the
-    version of an existing value, then its revision, then values below the path, then absence.
-
-    Args:
-        request: a put, a delete or a check.
-        actual: the version of the value at the path, ``ABSENT`` if there is none.
-        occupied: whether there are values below the path (matters only for a delete).
-        revision: the revision of the value at the path (matters only if one is expected).
-    """
-    path, expected = request.path, request.expected_version
-    holds = expected is None or expected == actual
-    wanted = None if request.options is None else request.options.expected_revision
-    holds_revision = wanted is None or (actual != ABSENT and wanted == revision)
-    kind = request.kind
-    if kind == "put" or kind == "check":
-        if holds and holds_revision:
-            return None
-    elif kind == "delete":
-        if actual == ABSENT or (holds and holds_revision):
-            if occupied:
-                return NotEmptyError(f"{path!r} has values below it", path=path)
-            if actual == ABSENT:
-                return NotFoundError(f"nothing to delete at {path!r}", path=path)
-            return None
-    elif kind == "transaction":
-        raise AssertionError("each part of a transaction has a refusal of its own")
-    else:
-        assert_never(kind)
-    if not holds:
-        return BadVersionError(
-            f"{path!r} {_describe(actual)}, expected {_expectation(expected)}",
-            path=path,
-            expected=expected,
-            actual=actual,
-        )
-    found = None if actual == ABSENT else revision
-    state = "holds no value" if found is None else f"is at revision {found}"
-    return BadVersionError(
-        f"{path!r} {state}, expected revision {wanted}",
-        path=path,
-        expected=expected,
-        actual=actual,
-        expected_revision=wanted,
-        actual_revision=found,
-    )
-
-
-def transaction_refused(index: int, error: MetadataStoreError) -> TransactionRefusedError:
-    """Return the error of a transaction, one operation of which does not hold."""
-    return TransactionRefusedError(
-        f"nothing was applied, because operation {index} does not hold: {error}",
-        path=error.path,
-        index=index,
-        error=error,
-    )
-
-
-def session_lost(request: PartRequest) -> SessionLostError:
-    """Return the error of an ephemeral put, or of a transaction with one, after its session."""
-    parts = () if request.options is None else request.options.parts
-    ephemeral = (part for part in parts if part.options is not None and part.options.ephemeral)
-    path = next((part.path for part in ephemeral), request.path)
-    return SessionLostError(
-        f"the session in which {path!r} was to be created has ended; put it again in the new one",
-        path=path,
-    )
-
-
-def _describe(actual: int) -> str:
-    return "holds no value" if actual == ABSENT else f"is at version {actual}"
-
-
-def _expectation(expected: int | None) -> str:
-    return "no value (ABSENT)" if expected == ABSENT else f"version {expected}"
 
 
 def start_thread(run: Callable[[], None], name: str) -> Thread:

@@ -31,11 +31,9 @@ from .backend import (
     Tally,
     WatchHandle,
     WriteRequest,
-    partly_removed,
-    refusal,
-    transaction_refused,
 )
 from .local import LocalSession, LocalWatches
+from .refusals import partly_removed, refusal, transaction_refused
 from .spans import EVERYTHING, evenly, spans
 from .urls import ConnectOptions, StoreURL
 

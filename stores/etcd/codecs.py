@@ -24,7 +24,8 @@ from typing import Any, Final, Protocol, assert_never, get_args
 from ...ops.errors import BadVersionError, MetadataStoreError
 from ...ops.operations import ABSENT, ReadKind
 from ...ops.results import GetResult, Stat
-from ..backend import Answer, PartRequest, ReadRequest, WriteRequest, refusal
+from ..backend import Answer, PartRequest, ReadRequest, WriteRequest
+from ..refusals import refusal
 from .attempts import LeaseDetached, Pending
 from .fields import (
     ONE_BYTE,

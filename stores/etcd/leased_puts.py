@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
-from ..backend import Answer, PartRequest, WriteRequest, refusal
+from ..backend import Answer, PartRequest, WriteRequest
+from ..refusals import refusal
 from .attempts import Attempt, Creation, Pending, Terms, there_of
 from .codecs import conditions, guarded_put, state_of_reads
 from .fields import (

@@ -13,7 +13,8 @@ from typing import Any, assert_never
 
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
-from ..backend import PartRequest, WriteRequest, refusal
+from ..backend import PartRequest, WriteRequest
+from ..refusals import refusal
 from .attempts import Attempt, Creation, Pending, Terms, there_of
 
 __all__ = ["Unclear", "answer_at_revision", "answer_from_before"]

@@ -22,8 +22,8 @@ from ...ops.errors import (
     ValueTooLargeError,
 )
 from ...ops.results import Range, ScanPage, StatPage, printable
-from ..backend import partly_removed
 from ..keys import Sorted, own, path_of, sort_keys
+from ..refusals import partly_removed
 from ..spans import ranges, spans, with_outside
 from .calls import cancel
 from .connection import EtcdConnection, Method

@@ -15,7 +15,8 @@ from ...ops.errors import MetadataStoreError, NotEmptyError
 from ...ops.operations import ABSENT, Part, TransactionOptions
 from ...ops.paths import parent
 from ...ops.results import Stat
-from ..backend import Answer, PartRequest, WriteRequest, refusal, transaction_refused
+from ..backend import Answer, PartRequest, WriteRequest
+from ..refusals import refusal, transaction_refused
 from .attempts import Attempt, Pending, Terms, there_of
 from .codecs import below_of, conditions, state_of_reads
 from .fields import (

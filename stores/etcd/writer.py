@@ -20,7 +20,8 @@ from ...ops.log import get_logger
 from ...ops.operations import ABSENT
 from ...ops.paths import parent
 from ...ops.results import Stat
-from ..backend import Answer, WriteRequest, send_by, session_lost
+from ..backend import Answer, WriteRequest, send_by
+from ..refusals import session_lost
 from .attempts import Attempt, LeaseDetached, Pending, Terms
 from .batches import errors_as_answers, halves, in_parts, packed, parse_answer, parsed
 from .connection import EtcdConnection, FlatOnlyError

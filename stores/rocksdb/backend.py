@@ -32,8 +32,8 @@ from ..backend import (
     Watches,
     WatchHandle,
     WriteRequest,
-    refusal,
 )
+from ..refusals import refusal
 from ..urls import ConnectOptions, StoreURL
 from .commits import Commits
 from .database import Database

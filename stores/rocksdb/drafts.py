@@ -12,7 +12,8 @@ from rocksdict import WriteBatch
 from ...ops.errors import MetadataStoreError
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
-from ..backend import Answer, PartRequest, WriteRequest, refusal, transaction_refused
+from ..backend import Answer, PartRequest, WriteRequest
+from ..refusals import refusal, transaction_refused
 from .commits import Commits
 from .database import Database
 from .layout import SEQUENCE, ephemeral_key, sequence_key

@@ -11,8 +11,8 @@ from rocksdict import WriteBatch
 
 from ...ops.errors import InvalidPathError, MetadataStoreError, NotFoundError, UnsupportedError
 from ...ops.results import Range, ScanPage, ScanResult, StatPage, WatchEvent, printable
-from ..backend import partly_removed
 from ..keys import Sorted, path_of, sort_keys
+from ..refusals import partly_removed
 from ..spans import EVERYTHING, evenly, with_outside
 from .commits import Commits
 from .database import Database

@@ -15,17 +15,8 @@ from ...ops.errors import (
     StoreUnavailableError,
 )
 from ...ops.operations import ABSENT
-from ..backend import (
-    Answer,
-    Backend,
-    Limits,
-    ReadRequest,
-    Tally,
-    WriteRequest,
-    refusal,
-    send_by,
-    transaction_refused,
-)
+from ..backend import Answer, Backend, Limits, ReadRequest, Tally, WriteRequest, send_by
+from ..refusals import refusal, transaction_refused
 from ..tls import NO_FILES, TlsFiles
 from ..urls import ConnectOptions, StoreURL
 from .answers import Reply, parse_reply

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ...ops.errors import MetadataStoreError
-from ..backend import Answer, PartRequest, WriteRequest, transaction_refused
+from ..backend import Answer, PartRequest, WriteRequest
+from ..refusals import transaction_refused
 from .codecs import UNREAD, WRITES, KnownNode, WriteStep
 from .jute import ZNode
 from .nodes import Nodes

@@ -14,7 +14,8 @@ from ...ops.errors import MetadataStoreError, UnsupportedError
 from ...ops.operations import ABSENT, PartKind, ReadKind, WriteKind
 from ...ops.paths import children_of
 from ...ops.results import GetResult, Result, Stat
-from ..backend import Answer, PartRequest, ReadRequest, refusal
+from ..backend import Answer, PartRequest, ReadRequest
+from ..refusals import refusal
 from .jute import (
     CHECK,
     CREATE,

@@ -9,7 +9,8 @@ from heapq import heappop, heappush
 from typing import Final, Literal, NamedTuple, Protocol
 
 from ...ops.errors import IndeterminateError, MetadataStoreError, NotEmptyError, NotFoundError
-from ..backend import Answer, WriteRequest, partly_removed
+from ..backend import Answer, WriteRequest
+from ..refusals import partly_removed
 from .nodes import NULL
 from .walk import TreeWalk
 

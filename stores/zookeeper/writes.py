@@ -27,7 +27,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ...ops.errors import MetadataStoreError, SessionLostError
-from ..backend import Answer, Tally, WriteRequest, send_by, session_lost
+from ..backend import Answer, Tally, WriteRequest, send_by
+from ..refusals import session_lost
 from .batches import UNDECIDED, Batch, guess, parent_of
 from .codecs import WRITES
 from .connection import ZooKeeperConnection

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from ...ops.errors import MetadataStoreError
 from ...ops.operations import Options, WriteKind
 from ...ops.sessions import SessionEvent, SessionState
-from ...stores.backend import Session, WriteRequest, session_lost
+from ...stores.backend import Session, WriteRequest
+from ...stores.refusals import session_lost
 
 __all__ = ["FaultySession", "PlainWrite"]
 

@@ -43,7 +43,8 @@ from batchkeeper.ops import (
     StoreUnavailableError,
     ValueTooLargeError,
 )
-from batchkeeper.stores.backend import Limits, RequestRefusedError, Tally, refusal
+from batchkeeper.stores.backend import Limits, RequestRefusedError, Tally
+from batchkeeper.stores.refusals import refusal
 
 from .waiting import PATIENCE, until
 

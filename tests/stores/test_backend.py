@@ -9,7 +9,8 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.ops import Range
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.backend import PassingBackend, refusal
+from batchkeeper.stores.backend import PassingBackend
+from batchkeeper.stores.refusals import refusal
 
 from ..waiting import soon
 

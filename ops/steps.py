@@ -1,0 +1,136 @@
+"""What a write does to a store: steps, each with a path, a condition and an effect.
+
+Callers see kinds and options. Back ends see steps, so that a new option is usually a condition or
+an effect that they have already, and a new kind is lowered here. A back end decides by conditions
+and effects with ``match`` and ``assert_never``: mypy then names each one that lacks a new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, assert_never
+
+from .operations import ABSENT, ConditionOptions, Options, PartKind, PutOptions, WriteKind
+
+__all__ = [
+    "At",
+    "Condition",
+    "Effect",
+    "PartRequest",
+    "PutNext",
+    "PutValue",
+    "Step",
+    "lower",
+    "step_of",
+]
+
+
+class At(NamedTuple):
+    """The condition that a path has a value with this version, with this revision, or with both.
+
+    Attributes:
+        version: the version; ``None`` for any.
+        revision: the revision; ``None`` for any.
+    """
+
+    version: int | None
+    revision: int | None
+
+
+class PutValue(NamedTuple):
+    """The effect of a put.
+
+    Attributes:
+        value: the value.
+        ephemeral: whether a value that this creates ends with the session.
+    """
+
+    value: bytes
+    ephemeral: bool
+
+
+class PutNext(NamedTuple):
+    """The effect of a sequential put: a new path, which is the given one and a growing number.
+
+    Attributes:
+        value: the value.
+        ephemeral: whether it ends with the session.
+    """
+
+    value: bytes
+    ephemeral: bool
+
+
+#: What must hold before the effect. ``"absent"`` and ``"exists"`` speak of the value at the path.
+Condition: TypeAlias = Literal["any", "absent", "exists"] | At
+
+#: What happens if the condition holds. A delete also needs that there are no values below the path.
+Effect: TypeAlias = Literal["nothing", "delete"] | PutValue | PutNext
+
+
+class Step(NamedTuple):
+    """A change of one path, or a check of it."""
+
+    path: str
+    condition: Condition
+    effect: Effect
+
+
+class PartRequest(Protocol):
+    """A write of one path: a put, a delete, or a check in a transaction."""
+
+    @property
+    def kind(self) -> PartKind | WriteKind: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def expected_version(self) -> int | None: ...
+    @property
+    def options(self) -> Options | None: ...
+
+
+# The lowering has to know every option: it would ignore another one.
+_LOWERED: Final = {"ephemeral", "sequential", "expected_revision"}
+if unmatched := _LOWERED ^ {
+    option.name for options in (PutOptions, ConditionOptions) for option in fields(options)
+}:
+    raise AssertionError(f"options that are not lowered to steps, or the reverse: {unmatched}")
+
+_new = tuple.__new__  # does the work of Step(...) in half the time
+
+
+def lower(write: PartRequest) -> Step | list[Step]:
+    """Return a write as a step; a transaction as the list of its steps, applied together."""
+    options = write.options
+    if options is not None and options.parts:
+        return [step_of(part) for part in options.parts]
+    return step_of(write)
+
+
+def step_of(write: PartRequest) -> Step:
+    """Return a write of one path as a step."""
+    expected, options = write.expected_version, write.options
+    revision = None if options is None else options.expected_revision
+    condition: Condition = "any"
+    if expected == ABSENT:
+        condition = "absent"
+    elif expected is not None or revision is not None:
+        condition = _new(At, (expected, revision))
+    kind = write.kind
+    match kind:
+        case "put":
+            value = write.value or b""
+            ephemeral = options is not None and options.ephemeral
+            if options is not None and options.sequential:
+                return Step(write.path, "absent", PutNext(value, ephemeral))
+            return _new(Step, (write.path, condition, _new(PutValue, (value, ephemeral))))
+        case "delete":
+            return _new(Step, (write.path, "exists" if condition == "any" else condition, "delete"))
+        case "check":
+            return _new(Step, (write.path, condition, "nothing"))
+        case "transaction":
+            raise AssertionError("a transaction has a step for each part")
+        case _:
+            assert_never(kind)
