@@ -3,17 +3,15 @@
 - ``backend``: hands batches of a suitable size to the writer and the reader
 - ``batches``: executes a batch in parts
 - ``reads``: executes batches of reads
+- ``read_forms``: reads as ranges, and their answers; compiled
 - ``writer``: executes batches of writes, and once more what needs another form
 - ``plan``: which transaction executes a batch of writes, and what its response means
 - ``groups``: the groups of a nested transaction, and how their responses read
-- ``codecs``: reads, and writes without options: encode and parse
-- ``leased_puts``: the codec of puts that mind sessions
-- ``transactions``: the codecs of transactions
+- ``forms``: the table of writes: what is sent for each condition and effect, and how answers read
+- ``hot``: the short way of frequent writes, compiled
 - ``attempts``: a write that is sent again in another form, and a sequential put with its path
 - ``guard``: finds out whether any client has a session
 - ``counters``: the counters of sequential puts
-- ``lost_answers``: the answers of writes whose response was lost
-- ``txn``: applies codecs to a whole batch
 - ``fields``: the parts of a transaction, as bytes
 - ``protobuf``: the bytes of messages written by hand
 - ``protos``: etcd3's messages on today's protobuf

@@ -8,15 +8,26 @@ answer is an :class:`Attempt`: the same write, to be sent in the form that suits
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeAlias
 
-from ...ops.operations import Options, WriteKind
+from ...ops.operations import TransactionOptions
 from ...ops.results import Stat
-from ..backend import Answer, WriteRequest
+from ..backend import Answer, PartRequest, WriteRequest
 from .fields import on_lease
 from .session import SessionLease
 
-__all__ = ["Attempt", "Creation", "LeaseDetached", "Pending", "Terms", "there_of"]
+__all__ = [
+    "Attempt",
+    "LeaseDetached",
+    "Pending",
+    "Terms",
+    "is_by_version",
+    "is_ephemeral",
+    "is_sequential",
+    "parts_of",
+    "there_of",
+]
 
 
 class Terms(NamedTuple):
@@ -26,14 +37,12 @@ class Terms(NamedTuple):
         prefix: precedes every path in the keys.
         owns: says whether a lease is that of the client's session.
         lease: the session in which ephemeral values are created; ``None`` if there are none.
-        nested: whether a write has a transaction of its own, with a branch for each outcome.
         on_lease: the part of a put that binds its key to the session's lease.
     """
 
     prefix: str
     owns: Callable[[int], bool]
     lease: SessionLease | None = None
-    nested: bool = True
     on_lease: bytes = b""
 
     def within(self, lease: SessionLease) -> Terms:
@@ -41,55 +50,43 @@ class Terms(NamedTuple):
         return self._replace(lease=lease, on_lease=on_lease(lease.lease))
 
 
-class _Copy:
-    """A write in the form of this attempt, with the attributes of the write.
+def _of_request(name: str) -> Any:
+    return property(attrgetter(f"request.{name}"))
+
+
+class Attempt:
+    """A write that is to be sent in another form than it would be at first.
 
     Attributes:
         request: the write as the engine passed it.
+        there: the places of the puts that found a value, among the steps of the write.
+        path: that of the write; for a sequential put on its way, the path that the client has
+            chosen.
+        session: the number of the session in which it is to take effect.
     """
 
-    __slots__ = ("expected_version", "kind", "options", "path", "request", "session", "value")
+    __slots__ = ("path", "request", "session", "there")
 
-    def __init__(self, write: WriteRequest) -> None:
-        request = write.request if isinstance(write, _Copy) else write
-        self.request: WriteRequest = request
-        self.kind: WriteKind = request.kind
-        self.path: str = request.path
-        self.value: bytes | None = request.value
-        self.expected_version: int | None = request.expected_version
-        self.options: Options | None = request.options
-        # Only an ephemeral write has one, and only it is asked.
-        ephemeral = write.options is not None and write.options.ephemeral
-        self.session: int | None = write.session if ephemeral else None
+    kind = _of_request("kind")
+    value = _of_request("value")
+    expected_version = _of_request("expected_version")
+    options = _of_request("options")
 
-
-class Attempt(_Copy):
-    """A write that was not applied and is to be sent again.
-
-    Attributes:
-        there: the places of the puts that found a value, among the parts of the write. A write of
-            one path has one part.
-    """
-
-    __slots__ = ("there",)
-
-    def __init__(self, write: WriteRequest, there: frozenset[int] = frozenset()) -> None:
-        super().__init__(write)
+    def __init__(
+        self,
+        write: WriteRequest,
+        there: frozenset[int] = frozenset(),
+        *,
+        path: str | None = None,
+        session: int | None = None,
+    ) -> None:
+        self.request: WriteRequest = write.request if isinstance(write, Attempt) else write
         self.there = there
-
-
-class Creation(_Copy):
-    """A sequential put with the path that the client has chosen for this attempt.
-
-    Attributes:
-        path: the whole path, with its suffix.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, write: WriteRequest, path: str) -> None:
-        super().__init__(write)
-        self.path = path
+        self.path: str = path or self.request.path
+        # Only an ephemeral write has one, and only it is asked.
+        if session is None and is_ephemeral(write):
+            session = write.session
+        self.session = session
 
 
 class LeaseDetached(NamedTuple):
@@ -111,6 +108,26 @@ class LeaseDetached(NamedTuple):
 Pending: TypeAlias = Answer | Attempt | LeaseDetached
 
 
-def there_of(request: WriteRequest) -> frozenset[int]:
+def there_of(write: WriteRequest) -> frozenset[int]:
     """Return the places of the puts of a write that found a value in an earlier attempt."""
-    return request.there if isinstance(request, Attempt) else frozenset()
+    return write.there if isinstance(write, Attempt) else frozenset()
+
+
+def is_by_version(write: PartRequest) -> bool:
+    """Say whether a write is a transaction of checks and puts that expect versions only."""
+    return type(options := write.options) is TransactionOptions and options.by_version
+
+
+def is_ephemeral(write: WriteRequest) -> bool:
+    """Say whether a write puts an ephemeral value, alone or in a transaction."""
+    return write.options is not None and write.options.ephemeral
+
+
+def is_sequential(write: WriteRequest) -> bool:
+    """Say whether a write takes a number from a counter."""
+    return write.options is not None and write.options.sequential
+
+
+def parts_of(write: WriteRequest) -> tuple[PartRequest, ...]:
+    """Return the parts of a transaction; another write is its only part."""
+    return (write,) if write.options is None else write.options.parts or (write,)

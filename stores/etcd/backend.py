@@ -16,7 +16,7 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ..backend import Answer, Limits, ReadRequest, Request, WriteRequest
 from ..urls import ConnectOptions, StoreURL
-from .attempts import Terms
+from .attempts import Terms, parts_of
 from .batches import Call, halves, in_parts, packed, paths_of
 from .changes import History
 from .connection import EtcdConnection
@@ -29,7 +29,6 @@ from .reads import Reader
 from .requests import Requests
 from .scans import Scans
 from .session import EtcdSession
-from .transactions import parts_of
 from .txn_settling import TxnSettler
 from .watches import EtcdWatches
 from .write_ids import WriteIds

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from math import ceil
 from typing import Any, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -15,6 +17,7 @@ from .protos import messages
 __all__ = [
     "Call",
     "errors_as_answers",
+    "even_parts",
     "halves",
     "in_parts",
     "packed",
@@ -76,6 +79,15 @@ def packed(items: Iterable[_T], room: int, size: Callable[[_T], int]) -> list[li
             left = room - needed
         lists[-1].append(item)
     return lists
+
+
+def even_parts(items: Sequence[_T], size: int) -> list[Sequence[_T]]:
+    """Return the items in parts of up to ``size``, whose sizes differ by one at most."""
+    if len(items) <= size:
+        return [items] if items else []
+    count = ceil(len(items) / size)
+    edges = [len(items) * index // count for index in range(count + 1)]
+    return [items[start:end] for start, end in pairwise(edges)]
 
 
 def parsed(answer: bytes) -> Any:

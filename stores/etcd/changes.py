@@ -37,9 +37,9 @@ from ...ops.log import get_logger
 from ...ops.results import Change, ChangePage
 from ..keys import own, path_of
 from .calls import cancel
-from .codecs import below_of
 from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason, not_permitted, read_text, short, too_large
+from .fields import below_of
 from .members import Link, tells_progress
 from .protos import messages
 from .watch_messages import ALL_KEYS, ASK_PROGRESS, PUT, create_request, is_fragment

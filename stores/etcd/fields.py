@@ -18,6 +18,7 @@ __all__ = [
     "READ_HEAD",
     "RETURN_OLD",
     "VERSION_HEAD",
+    "below_of",
     "delete",
     "exists",
     "leased",
@@ -114,6 +115,12 @@ def none_within(start: bytes, end: bytes) -> bytes:
     return field(b"\x0a", b"\x1a%b%b\x20\x00\x82\x04%b%b" % (sizes[0], start, sizes[1], end))
 
 
+def below_of(path: str, prefix: str) -> tuple[bytes, bytes]:
+    """Return the range of keys below a path: from ``path/`` up to ``path0``, as 0 follows /."""
+    key = (prefix + ("" if path == "/" else path)).encode()
+    return key + b"/", key + b"0"
+
+
 def put(key: bytes, value: bytes, extra: bytes = b"") -> bytes:
     """Set a key. ``extra`` joins ``KEEP_LEASE``, ``RETURN_OLD`` and ``on_lease``."""
     body = b"\x0a%b%b\x12%b%b%b" % (VARINT[len(key)], key, VARINT[len(value)], value, extra)
@@ -165,7 +172,9 @@ def otherwise_read(key: bytes) -> bytes:
 
 def read_first(start: bytes, end: bytes) -> bytes:
     """Read the first key from ``start`` up to ``end``, without its value."""
-    return field(b"\x0a", field(b"\x0a", start) + field(b"\x12", end) + b"\x18\x01\x40\x01")
+    sizes = VARINT[len(start)], VARINT[len(end)]
+    body = b"\x0a%b%b\x12%b%b\x18\x01\x40\x01" % (sizes[0], start, sizes[1], end)
+    return field(b"\x0a", body)
 
 
 def then(operation: bytes) -> bytes:

@@ -30,13 +30,13 @@ from typing import Any, Final, Protocol, cast
 
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
+from ...ops.steps import At, Step, lower
 from ..backend import Answer, PartRequest, WriteRequest
-from .attempts import Attempt, Pending, Terms, there_of
+from .attempts import Attempt, Pending, Terms, parts_of, there_of
 from .counters import Counters, Numbers
-from .fields import leased, then, transaction
-from .protobuf import field
-from .transactions import empty_after_all, form_of, parts_of
-from .txn import joint_changes, joint_compares, lease_compares, nested_write
+from .fields import KEEP_LEASE, RETURN_OLD, leased, otherwise, put, then, transaction
+from .forms import PUTS, Form, applied, form_of, refused, unexplained
+from .hot import guarded_put, joint_changes, joint_compares, lease_compares, nested_write
 
 __all__ = [
     "HOT_DEPTH",
@@ -54,6 +54,8 @@ __all__ = [
 _new = tuple.__new__
 #: The conditions of a delete. Of the single hot writes, it has most.
 HOT_DEPTH: Final = 2
+# A larger value is not sent in two forms at a time.
+_SMALL: Final = 16 * 1024
 
 
 class Shared:
@@ -99,8 +101,52 @@ class Group(Protocol):
         """Put the answers into their places."""
 
 
-class HotGroup:
-    """Writes with the fastest codecs; ``depth`` is the most operations of one of them."""
+class _Together:
+    """Writes that stand or fall by the conditions of their group. They take the short way.
+
+    Attributes:
+        answered: the writes that the compiled reader answers, in order.
+        depth: see :class:`Group`.
+    """
+
+    answered: Sequence[WriteRequest]
+    depth: int
+
+    def __init__(self, places: Sequence[int], requests: Sequence[WriteRequest]) -> None:
+        self._places = places
+        self._requests = self.answered = requests
+
+    def read(self, result: Any, revision: int, answers: list[Any]) -> None:
+        """Put the answers into their places; if a condition did not hold, the next attempts."""
+        found: Iterable[Pending]
+        if isinstance(result, list):
+            found = self._answers(result)
+        else:
+            self._refused()
+            found = [Attempt(write, self._there(write)) for write in self._requests]
+        places = self._places
+        if isinstance(places, range):
+            answers[places.start : places.stop] = found
+            return
+        for place, answer in zip(places, found, strict=True):
+            answers[place] = answer
+
+    def _answers(self, answered: list[Any]) -> Iterable[Pending]:
+        return answered
+
+    def _refused(self) -> None:
+        """Note that a condition did not hold."""
+
+    def _there(self, write: WriteRequest) -> frozenset[int]:
+        """Return what is known of a write then: the steps that have found a value."""
+        return there_of(write)
+
+
+class HotGroup(_Together):
+    """Writes on the condition that no client has a session.
+
+    ``depth`` is the most operations of one of them.
+    """
 
     def __init__(
         self,
@@ -110,30 +156,35 @@ class HotGroup:
         guard: bytes,
         depth: int,
     ) -> None:
+        super().__init__(places, requests)
         self._shared = shared
-        self._places = places
         self._guard = guard
-        self.answered = requests
         self.depth = len(requests) + depth
 
     def field(self) -> bytes:
-        return _group(self._guard + nested_write(self.answered, self._shared.terms.prefix))
+        return _group(self._guard, nested_write(self.answered, self._shared.terms.prefix))
 
-    def read(self, result: Any, revision: int, answers: list[Any]) -> None:
-        if isinstance(result, list):
-            found = result
-        else:
-            self._shared.guard_failed = True
-            found = [Attempt(request, there_of(request)) for request in self.answered]
-        places = self._places
-        if isinstance(places, range):
-            answers[places.start : places.stop] = found
-            return
-        for place, answer in zip(places, found, strict=True):
-            answers[place] = answer
+    def _refused(self) -> None:
+        self._shared.guard_failed = True
 
 
-class JointGroup:
+class PlainGroup(_Together):
+    """Unconditional puts, on the condition that none of their keys has a lease."""
+
+    def __init__(self, shared: Shared, places: Sequence[int]) -> None:
+        super().__init__(places, [shared.requests[place] for place in places])
+        self._prefix = shared.terms.prefix
+        self.depth = len(places)
+
+    def field(self) -> bytes:
+        puts, prefix = self.answered, self._prefix
+        return _group(lease_compares(puts, prefix), nested_write(puts, prefix))
+
+    def _there(self, write: WriteRequest) -> frozenset[int]:
+        return frozenset((0,))
+
+
+class JointGroup(_Together):
     """Puts that expect versions, and transactions of such, applied together or not at all.
 
     Args:
@@ -155,22 +206,19 @@ class JointGroup:
         ephemeral: bool,
         leases: bool,
     ) -> None:
-        self._places = places
-        self._requests = requests
+        super().__init__(places, requests)
         self._terms = shared.terms
         self._condition = condition
         self._ephemeral = ephemeral
-        # Each condition once: many transactions may check one path. No other write of the batch
-        # changes that path.
         self._conditions: Sequence[PartRequest] = requests
-        self.answered = requests
         if any(request.options is not None for request in requests):
+            # Each condition once: many transactions may check one path. No other write of the batch
+            # changes that path.
             parts = [part for request in requests for part in parts_of(request)]
             conditions = {(part.path, part.expected_version): part for part in parts}
             self._conditions = [*conditions.values()]
-            self.answered = cast(
-                "list[WriteRequest]", [part for part in parts if part.kind == "put"]
-            )
+            puts = [part for part in parts if part.value is not None]
+            self.answered = cast("list[WriteRequest]", puts)
         # A key that is missing has no lease.
         self._leases = [put for put in self.answered if leases and put.expected_version != ABSENT]
         self.depth = 1 + len(self._conditions) + len(self._leases)
@@ -178,85 +226,80 @@ class JointGroup:
     def field(self) -> bytes:
         prefix, extra = self._terms.prefix, self._terms.on_lease if self._ephemeral else b""
         compares = joint_compares(self._conditions, prefix) + lease_compares(self._leases, prefix)
-        return _group(self._condition + compares + joint_changes(self.answered, prefix, extra))
+        return _group(self._condition, compares, joint_changes(self.answered, prefix, extra))
 
-    def read(self, result: Any, revision: int, answers: list[Any]) -> None:
-        found: Iterable[Pending]
-        if not isinstance(result, list):
-            found = map(Attempt, self._requests)
-        elif self._ephemeral:
-            found = [_new(Stat, (*stat[:5], True, True)) for stat in result]
-        elif self.answered is self._requests:
-            found = result
-        else:
-            stats = iter(result)
-            found = [_joint_answer(request, stats) for request in self._requests]
-        for place, answer in zip(self._places, found, strict=True):
-            answers[place] = answer
+    def _answers(self, answered: list[Any]) -> Iterable[Pending]:
+        if self._ephemeral:
+            return [_new(Stat, (*stat[:5], True, True)) for stat in answered]
+        if self.answered is self._requests:
+            return answered
+        stats = iter(answered)
+        return [_joint_answer(request, stats) for request in self._requests]
+
+    def _there(self, write: WriteRequest) -> frozenset[int]:
+        return frozenset()
 
 
-def _joint_answer(request: WriteRequest, stats: Iterator[Stat]) -> Answer:
+def _joint_answer(write: WriteRequest, stats: Iterator[Stat]) -> Answer:
     """Return the answer of a write from the stats of its group's puts."""
-    if request.kind != "transaction":
+    if write.options is None:
         return next(stats)
-    return [next(stats) if part.kind == "put" else None for part in parts_of(request)]
-
-
-class PlainGroup:
-    """Unconditional puts, on the condition that none of their keys has a lease."""
-
-    def __init__(self, shared: Shared, places: Sequence[int]) -> None:
-        self._places = places
-        self._prefix = shared.terms.prefix
-        self.answered = [shared.requests[place] for place in places]
-        self.depth = len(places)
-
-    def field(self) -> bytes:
-        prefix = self._prefix
-        return _group(lease_compares(self.answered, prefix) + nested_write(self.answered, prefix))
-
-    def read(self, result: Any, revision: int, answers: list[Any]) -> None:
-        if isinstance(result, list):
-            found = result
-        else:
-            there = frozenset((0,))
-            found = [Attempt(request, there) for request in self.answered]
-        for place, answer in zip(self._places, found, strict=True):
-            answers[place] = answer
+    return [None if part.value is None else next(stats) for part in parts_of(write)]
 
 
 class SeparateWrite:
-    """A write as a member of a separate group or a session group."""
+    """A write as a member of a separate group or a session group.
 
-    __slots__ = ("_codec", "_creates", "_place", "_request", "_terms", "depth", "field")
+    Attributes:
+        field: its field of the group.
+        depth: the operations that it takes up.
+    """
 
-    def __init__(self, request: WriteRequest, place: int, terms: Terms) -> None:
-        self._request = request
+    __slots__ = ("_lowered", "_place", "_terms", "_write", "depth", "field")
+
+    def __init__(self, write: WriteRequest, place: int, terms: Terms) -> None:
+        self._write = write
         self._place = place
         self._terms = terms
-        self._codec = codec = form_of(request)
-        self.field, self.depth, self._creates = codec.nested(request, terms)
+        self._lowered = lowered = lower(write)
+        self.depth = 1
+        there = there_of(write)
+        if isinstance(lowered, Step) and isinstance(effect := lowered.effect, PUTS):
+            # Most of these writes are such puts. Two short ways with the same bytes.
+            key, condition = (terms.prefix + lowered.path).encode(), lowered.condition
+            if condition == "absent" or (effect.ephemeral and condition == "any" and not there):
+                extra = terms.on_lease if effect.ephemeral else b""
+                self.field = guarded_put(key, effect.value, 0, extra)
+                return
+            if isinstance(condition, At) and condition.revision is None:
+                version = condition.version or 0
+                self.field = guarded_put(key, effect.value, version + 1, KEEP_LEASE + RETURN_OLD)
+                return
+            if there and len(effect.value) <= _SMALL:
+                self.field = self._in_both_forms(key, effect.value)
+                return
+        form = form_of(lowered, terms.prefix, on_lease=terms.on_lease, there=there)
+        self.field, self.depth = form.nested(), form.weight
+
+    def _in_both_forms(self, key: bytes, value: bytes) -> bytes:
+        """Return an unconditional put that cannot fail, with one form in each branch."""
+        terms = self._terms
+        created, changed, _ = form_of(self._lowered, terms.prefix, on_lease=terms.on_lease)
+        kept = put(key, value, KEEP_LEASE + RETURN_OLD)
+        return Form(created, changed, (otherwise(kept),)).nested()
 
     def read(self, result: Any, revision: int, answers: list[Any]) -> None:
-        txn, request = result.response_txn, self._request
-        answer: Pending
-        if txn.succeeded:
-            if self._creates:
-                ephemeral = request.options is not None and request.options.ephemeral
-                stat = (request.path, 0, revision, None, None, ephemeral, ephemeral)
-                answers[self._place] = _new(Stat, stat)
-                return
-            answer = self._codec.applied(request, iter(txn.responses), revision, self._terms)
+        txn, write, lowered = result.response_txn, self._write, self._lowered
+        results = iter(txn.responses)
+        if txn.succeeded or txn.responses[0].HasField("response_put"):  # the other form
+            answer: Pending = applied(lowered, results, revision, self._terms.owns)
         else:
-            results = iter(txn.responses)
-            answer = self._codec.refused(request, results, revision, self._terms) or (
-                _unexplained(request)
-            )
+            answer = refused(write, lowered, results) or unexplained(write, lowered)
         answers[self._place] = answer
 
     def again(self, answers: list[Any]) -> None:
         """Put the next attempt into its place, because its group was refused."""
-        answers[self._place] = Attempt(self._request, there_of(self._request))
+        answers[self._place] = Attempt(self._write, there_of(self._write))
 
 
 class Siblings:
@@ -326,7 +369,7 @@ class SeparateGroup:
 
     def field(self) -> bytes:
         fields = [member.field for member in self._members]
-        return _group(self._condition + b"".join(fields))
+        return _group(self._condition, *fields)
 
     def read(self, result: Any, revision: int, answers: list[Any]) -> None:
         txn = result.response_txn
@@ -339,18 +382,11 @@ class SeparateGroup:
             member.again(answers)
 
 
-def _group(fields: bytes) -> bytes:
+def _group(*fields: bytes) -> bytes:
     """Return a group as one field of the batch's transaction."""
-    return field(b"\x12", field(b"\x22", fields))
+    return then(transaction(fields))
 
 
 def session_exists(terms: Terms) -> bytes:
     """Return the condition that the session of the terms exists; empty without one."""
     return leased(terms.lease.key, terms.lease.lease) if terms.lease is not None else b""
-
-
-def _unexplained(request: WriteRequest) -> Pending:
-    """Return the answer of a write that was refused for a reason that is gone already."""
-    if request.kind == "transaction" and (error := empty_after_all(request)):
-        return error
-    return Attempt(request, there_of(request))

@@ -9,14 +9,14 @@ from typing import Final
 from ...ops.errors import MetadataStoreError, UnsupportedError, ValueTooLargeError
 from ...ops.log import get_logger
 from ..backend import Limits
+from .batches import even_parts
 from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason
 from .estimates import RequestBytes, oversize
-from .fields import never, none_within, otherwise, value_below
+from .fields import never, none_within, otherwise, then, transaction, value_below
+from .forms import operations_of
 from .protobuf import field
 from .protos import messages
-from .transactions import operations_of
-from .txn import grouped
 
 __all__ = ["Capacity"]
 
@@ -183,7 +183,8 @@ class Capacity:
             return 0
         group = min(_GROUP, (most - _WRITE_ID - _INNERMOST) // 2)
         empty = b"\x12\x0a\x22\x08" + b"\x1a\x02\x22\x00" * _INNERMOST
-        body = grouped([empty] * group**2, group)
+        groups = even_parts([empty] * group**2, group)
+        body = b"".join([then(transaction(some)) for some in groups])
         try:
             return group if self._accepts(body, deadline, succeeds=True, answers=group) else 0
         except EtcdRefusedError as refusal:

@@ -7,19 +7,27 @@ joins everything: it is applied as a whole or not at all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from math import ceil
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, assert_never
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from ...ops.errors import UnsupportedError
-from ...ops.operations import ABSENT, TransactionOptions
+from ...ops.operations import ABSENT, PutOptions, TransactionOptions
 from ...ops.paths import parent
+from ...ops.steps import lower
 from ..backend import Answer, WriteRequest
-from .attempts import Attempt, Creation, Pending, Terms, there_of
-from .batches import packed, parsed
-from .codecs import DELETE
+from .attempts import (
+    Attempt,
+    Pending,
+    Terms,
+    is_by_version,
+    is_ephemeral,
+    is_sequential,
+    parts_of,
+    there_of,
+)
+from .batches import even_parts, packed, parsed
 from .counters import Counters, Numbers
 from .fields import otherwise, read_key
+from .forms import applied, form_of, refused
 from .groups import (
     HOT_DEPTH,
     Group,
@@ -32,16 +40,14 @@ from .groups import (
     Siblings,
     session_exists,
 )
-from .transactions import HotTransaction, form_of, parts_of
-from .txn import read_response
+from .hot import read_response
 
 __all__ = ["FlatPlan", "NestedPlan", "Plan", "weight"]
-
-_T = TypeVar("_T")
 
 _GroupName: TypeAlias = Literal["hot", "plain", "separate", "session", "siblings"]
 
 _UNSET: Final = object()
+_EPHEMERAL: Final = PutOptions(ephemeral=True)
 # Fewer writes do not share their conditions: it saves little, and a refusal costs a second request.
 _FEWEST_JOINT: Final = 8
 # Transactions of more parts gain little.
@@ -122,7 +128,7 @@ class NestedPlan:
     def _hot(
         self, places: Sequence[int], requests: Sequence[WriteRequest], guard: bytes, depth: int
     ) -> list[Group]:
-        parts = zip(_parts(places, self._size), _parts(requests, self._size), strict=True)
+        parts = zip(even_parts(places, self._size), even_parts(requests, self._size), strict=True)
         return [HotGroup(self._shared, part, some, guard, depth) for part, some in parts]
 
     def _joint(
@@ -167,9 +173,12 @@ class NestedPlan:
             *self._hot(by_name["hot"], hot, guard, max((HOT_DEPTH, *map(_conditions, hot)))),
             *self._joint(joined, guard, leases=not guard),
             *self._joint(created, shared.session_exists, ephemeral=True),
-            *(PlainGroup(shared, places) for places in _parts(by_name["plain"], size)),
-            *(SeparateGroup(shared, some, b"") for some in _parts(separate, size)),
-            *(SeparateGroup(shared, some, shared.session_exists) for some in _parts(session, size)),
+            *(PlainGroup(shared, places) for places in even_parts(by_name["plain"], size)),
+            *(SeparateGroup(shared, some, b"") for some in even_parts(separate, size)),
+            *(
+                SeparateGroup(shared, some, shared.session_exists)
+                for some in even_parts(session, size)
+            ),
         ]
 
     @property
@@ -215,8 +224,8 @@ class NestedPlan:
             # must be applied without that.
             advances = True
             for ephemeral in (False, True):
-                some = [p for p in ordered if _is_ephemeral(self.requests[p]) is ephemeral]
-                for part in _parts(some, self._size):
+                some = [p for p in ordered if is_ephemeral(self.requests[p]) is ephemeral]
+                for part in even_parts(some, self._size):
                     members = self._members(part)
                     yield Siblings(
                         self._shared,
@@ -248,12 +257,12 @@ class FlatPlan:
         compares: list[bytes] = []
         changes: list[bytes] = []
         reads: list[bytes] = []
-        self._needs_session = any(_is_ephemeral(request) for request in requests)
+        self._needs_session = any(is_ephemeral(request) for request in requests)
         if self._needs_session:
             assert terms.lease is not None
             compares.append(session_exists(terms))
             reads.append(otherwise(read_key(terms.lease.key, whole=True)))
-        sequential = [place for place, request in enumerate(requests) if _is_sequential(request)]
+        sequential = [place for place, request in enumerate(requests) if is_sequential(request)]
         for above, ordered, numbers in _numbered(self.requests, sequential, counters):
             if numbers is None:
                 for place in ordered:
@@ -264,17 +273,16 @@ class FlatPlan:
             compares.append(numbers.compare)
             changes.append(numbers.advance)
             reads.append(numbers.read)
-        for place, request in enumerate(self.requests):
-            if place in self._preset:
-                continue
-            if request.kind == "delete":
-                more = DELETE.flat(request, terms.prefix)
-            else:
-                form = form_of(request).form(request, terms)
-                more = b"".join(form.compares), b"".join(form.changes), b"".join(form.reads)
-            compares.append(more[0])
-            changes.append(more[1])
-            reads.append(more[2])
+        self._sent = [
+            (request, lower(request))
+            for place, request in enumerate(self.requests)
+            if place not in self._preset
+        ]
+        for request, lowered in self._sent:
+            form = form_of(lowered, terms.prefix, on_lease=terms.on_lease, there=there_of(request))
+            compares += form.compares
+            changes += form.changes
+            reads += form.reads
         self.body = b"".join(compares + changes + reads)
 
     def parsed(self, answer: bytes, before: int) -> Any:
@@ -300,12 +308,8 @@ class FlatPlan:
         for _ in self._numbers:
             next(results)
         revision = response.header.revision
-        for request in self._sent():
-            if request.kind == "delete":
-                next(results)
-                yield None
-            else:
-                yield form_of(request).applied(request, results, revision, self._terms)
+        for _, lowered in self._sent:
+            yield applied(lowered, results, revision, self._terms.owns)
 
     def _refused(self, results: Iterator[Any]) -> list[Pending]:
         lease = self._terms.lease
@@ -320,14 +324,10 @@ class FlatPlan:
             found.append(kvs[0].value if kvs else None)
         answers: list[Pending] = []
         taken: set[str] = set()  # the parents of paths that somebody else has put
-        for request in self._sent():
-            answer: Pending | None
-            if request.kind == "delete":
-                answer = DELETE.refused(request, results)
-            else:
-                answer = form_of(request).refused(request, results, 0, self._terms)
-                if answer is not None and isinstance(request, Creation):
-                    taken.add(parent(request.path))
+        for request, lowered in self._sent:
+            answer = refused(request, lowered, results)
+            if answer is not None and is_sequential(request):
+                taken.add(parent(request.path))
             # Operations that are not at fault are sent again unchanged.
             answers.append(answer or Attempt(request, there_of(request)))
         for (above, numbers), value in zip(self._numbers, found, strict=True):
@@ -336,30 +336,21 @@ class FlatPlan:
             self._counters.learn(above, value)
         return answers
 
-    def _sent(self) -> list[WriteRequest]:
-        return [r for place, r in enumerate(self.requests) if place not in self._preset]
 
+def _group_of(write: WriteRequest, guarded: bool) -> _GroupName:
+    """Return the group that a write belongs to in a nested transaction.
 
-def _group_of(request: WriteRequest, guarded: bool) -> _GroupName:
-    """Return the kind of group that a write belongs to in a nested transaction."""
-    options, kind = request.options, request.kind
-    if options is not None and options.sequential:
-        return "siblings"
-    if options is not None and options.ephemeral:
-        return "session"
-    match kind:
-        case "transaction":
-            return "hot" if guarded and HotTransaction.suits(request) else "separate"
-        case "delete":
+    What is not known to suit another group is a separate write, with conditions of its own.
+    """
+    if write.kind == "put" and write.options is None and not there_of(write):
+        if guarded or write.expected_version == ABSENT:
             return "hot"
-        case "put":
-            if options is not None or there_of(request):
-                return "separate"
-            if guarded or request.expected_version == ABSENT:
-                return "hot"
-            return "plain" if request.expected_version is None else "separate"
-        case _:
-            assert_never(kind)
+        return "plain" if write.expected_version is None else "separate"
+    if write.kind == "delete" or (guarded and is_by_version(write)):
+        return "hot"
+    if is_sequential(write):
+        return "siblings"
+    return "session" if is_ephemeral(write) else "separate"
 
 
 def _joinable(requests: Sequence[WriteRequest], size: int) -> list[int]:
@@ -373,7 +364,7 @@ def _joinable(requests: Sequence[WriteRequest], size: int) -> list[int]:
             and request.options is None
             and not isinstance(request, Attempt)
         )
-        or (request.kind == "transaction" and _joins(request, size))
+        or (request.options is not None and _joins(request, size))
     ]
     return found if len(found) >= _FEWEST_JOINT else []
 
@@ -383,11 +374,8 @@ def _ephemeral_creations(requests: Sequence[WriteRequest]) -> list[int]:
     found = [
         place
         for place, request in enumerate(requests)
-        if request.kind == "put"
-        and request.expected_version == ABSENT
-        and (options := request.options) is not None
-        and options.ephemeral
-        and not options.sequential
+        if request.expected_version == ABSENT
+        and request.options == _EPHEMERAL
         and not isinstance(request, Attempt)
     ]
     return found if len(found) >= _FEWEST_JOINT else []
@@ -406,20 +394,11 @@ def _joins(request: WriteRequest, size: int) -> bool:
     )
 
 
-def weight(request: WriteRequest, terms: Terms) -> int:
+def weight(write: WriteRequest, terms: Terms) -> int:
     """Return the operations that a write takes up in a flat transaction."""
-    options = request.options
-    if request.kind == "delete":
-        return 3 if options is not None else 2
-    if options is None:
-        return 1
+    form = form_of(lower(write), terms.prefix, there=there_of(write))
     # A counter and the session, for each write that needs them, although they can share them.
-    extra = int(options.sequential) + int(options.ephemeral)
-    if request.kind == "put":
-        return extra + 1 + (request.expected_version is not None and not options.sequential)
-    if request.kind == "transaction":
-        return extra + form_of(request).form(request, terms).weight
-    assert_never(request.kind)
+    return form.weight + is_sequential(write) + is_ephemeral(write)
 
 
 def _numbered(
@@ -437,7 +416,7 @@ def _name(requests: list[WriteRequest], places: Sequence[int], numbers: Numbers)
     """Give sequential puts their paths."""
     for number, place in enumerate(places, numbers.first):
         request = requests[place]
-        requests[place] = Creation(request, f"{request.path}{number:010}")
+        requests[place] = Attempt(request, path=f"{request.path}{number:010}")
 
 
 def _used_up(path: str) -> UnsupportedError:
@@ -448,23 +427,6 @@ def _used_up(path: str) -> UnsupportedError:
     )
 
 
-def _parts(items: Sequence[_T], size: int) -> list[Sequence[_T]]:
-    """Return the items in parts of up to ``size``, whose sizes differ by one at most."""
-    if len(items) <= size:
-        return [items] if items else []
-    count = ceil(len(items) / size)
-    edges = [len(items) * index // count for index in range(count + 1)]
-    return [items[start:end] for start, end in pairwise(edges)]
-
-
 def _conditions(request: WriteRequest) -> int:
     """Return how many conditions a write brings into a joint group."""
     return len(parts_of(request))
-
-
-def _is_ephemeral(request: WriteRequest) -> bool:
-    return request.options is not None and request.options.ephemeral
-
-
-def _is_sequential(request: WriteRequest) -> bool:
-    return request.options is not None and request.options.sequential

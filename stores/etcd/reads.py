@@ -11,14 +11,14 @@ from ...ops.paths import children_of
 from ...ops.results import GetResult
 from ..backend import Answer, ReadRequest
 from .batches import parse_answer
-from .codecs import FIRST_PAGE, below_of
 from .errors import EtcdRefusedError, Reason
 from .estimates import AnswerBytes
+from .fields import below_of
 from .lineage import Lineage
 from .listing import Listing
 from .protos import messages
+from .read_forms import FIRST_PAGE, parse_read, read_request
 from .requests import Requests
-from .txn import parse_read, read_request
 
 __all__ = ["Reader"]
 

@@ -26,16 +26,16 @@ from ...ops.errors import (
     passes,
 )
 from ...ops.log import get_logger
+from ...ops.steps import lower
 from ..backend import WriteRequest
 from .attempts import Pending, Terms
-from .codecs import below_of
 from .connection import EtcdConnection, FlatOnlyError
 from .errors import EtcdRefusedError, Reason, UnansweredError, reason_of
+from .fields import below_of
+from .forms import Unclear, answer_at_revision, answer_from_before, changes_of
 from .limits import Capacity
-from .lost_answers import Unclear, answer_at_revision, answer_from_before
 from .members import tells_leases
 from .protos import messages
-from .transactions import changes_of
 from .write_ids import WriteId, WriteIds
 
 __all__ = ["Send", "TxnSettler"]
@@ -326,7 +326,7 @@ class TxnSettler:
         """Return the answers to requests whose transaction was applied at a revision."""
         answers: list[Pending] = []
         gone: list[tuple[int, str]] = []  # the places of the answers, and the missing paths
-        paths = [changes_of(request) for request in requests]
+        paths = [changes_of(lower(request)) for request in requests]
         try:
             found = iter(
                 self._ranges(

@@ -54,9 +54,9 @@ from ...ops.paths import OWN
 from ...ops.results import WatchEvent
 from ..backend import start_thread
 from .changes import FIRST_REVISION, check_revision
-from .codecs import below_of
 from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason, not_permitted, read_text, short, too_large
+from .fields import below_of
 from .lineage import Lineage
 from .members import Link
 from .protos import messages

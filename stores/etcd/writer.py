@@ -20,21 +20,30 @@ from ...ops.log import get_logger
 from ...ops.operations import ABSENT
 from ...ops.paths import parent
 from ...ops.results import Stat
+from ...ops.steps import PutValue, Step, lower
 from ..backend import Answer, WriteRequest, send_by
 from ..refusals import session_lost
-from .attempts import Attempt, LeaseDetached, Pending, Terms
-from .batches import errors_as_answers, halves, in_parts, packed, parse_answer, parsed
+from .attempts import (
+    Attempt,
+    LeaseDetached,
+    Pending,
+    Terms,
+    is_by_version,
+    is_ephemeral,
+    is_sequential,
+)
+from .batches import errors_as_answers, halves, in_parts, packed, parse_answer, parsed, paths_of
 from .connection import EtcdConnection, FlatOnlyError
 from .counters import Counters
 from .errors import EtcdRefusedError, Reason
 from .estimates import Refusals
 from .fields import delete, read_key, rebind, revision_is, then
+from .forms import crossing, steps_of
 from .guard import Guard
 from .limits import Capacity
 from .plan import FlatPlan, NestedPlan, Plan, weight
 from .requests import Requests
 from .session import EtcdSession, SessionLease
-from .transactions import HotTransaction, crossing, parts_of
 from .txn_settling import TxnSettler
 
 __all__ = ["Writer"]
@@ -106,9 +115,7 @@ class Writer:
 
     def _numbered(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         """Execute writes. Those that take numbers from counters wait for earlier ones."""
-        sequential = {
-            place for place, request in _with_options(requests) if _is_sequential(request)
-        }
+        sequential = {place for place, request in _with_options(requests) if is_sequential(request)}
         if not sequential:
             return self._rounds(requests, deadline)
         if self._numbering.acquire(blocking=False):
@@ -128,13 +135,16 @@ class Writer:
 
     def returns_old_value(self, request: WriteRequest) -> bool:
         """Say whether etcd probably answers a write with the value that it overwrites."""
-        # Whoever need not mind leases, or shares conditions, does not ask for the value.
+        # With the guard, or with shared conditions, it is not asked for the value.
         asks = not (self._guard.free or self._refusals.rare)
-        if request.kind != "put":
-            return request.kind == "transaction" and (asks or not HotTransaction.suits(request))
-        if _is_sequential(request) or request.expected_version == ABSENT:
-            return False
-        return request.expected_version is None or asks
+        if request.options is None or is_by_version(request):
+            expected = request.expected_version
+            unconditional = request.value is not None and expected is None
+            return unconditional or (asks and expected != ABSENT)
+        steps = steps_of(lower(request))
+        return any(
+            isinstance(step.effect, PutValue) and step.condition != "absent" for step in steps
+        )
 
     def _in_turn(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         """Execute sequential puts after the running ones."""
@@ -189,27 +199,27 @@ class Writer:
             assert request.options is not None
             if request.options.ephemeral and request.session is None:
                 changed = changed or [*requests]
-                changed[place] = attempt = Attempt(request)
-                attempt.session = self._session.number
+                changed[place] = Attempt(request, session=self._session.number)
         return changed or requests
 
     def _in_known_form(self, request: WriteRequest) -> WriteRequest:
         """Return a write whose keys are probably ephemeral in the form for it."""
-        kept, options = self._kept, request.options
-        if not any(part.kind == "put" and part.path in kept for part in parts_of(request)):
+        kept = self._kept
+        if kept.keys().isdisjoint(paths_of(request)):
             return request
-        unconditional = request.kind == "put" and request.expected_version is None
-        if unconditional and (
-            options is None or (options.expected_revision is None and not options.sequential)
-        ):
-            return Attempt(request, frozenset((0,)))
-        return Attempt(request)  # which shares no conditions
+        lowered = lower(request)
+        puts = [step for step in steps_of(lowered) if isinstance(step.effect, PutValue)]
+        if not any(step.path in kept for step in puts):
+            return request
+        unconditional = isinstance(lowered, Step) and lowered.condition == "any"
+        # An attempt shares no conditions.
+        return Attempt(request, frozenset((0,) if unconditional else ()))
 
     def _note(self, requests: Sequence[WriteRequest], answers: Sequence[Pending]) -> None:
         """Remember which paths are ephemeral, and forget those that no longer are."""
         for request, answer in zip(requests, answers, strict=True):
             # Creations of ephemeral values would fill the memory.
-            if not isinstance(request, Attempt) or (_is_ephemeral(request) and not request.there):
+            if not isinstance(request, Attempt) or (is_ephemeral(request) and not request.there):
                 continue
             for stat in answer if isinstance(answer, list) else (answer,):
                 if not isinstance(stat, Stat):
@@ -308,7 +318,7 @@ class Writer:
         self, unusual: Sequence[tuple[int, WriteRequest]], deadline: float, *, refresh: bool
     ) -> None:
         """Read the counters of sequential puts that are not known, or all of them ``refresh``."""
-        parents = {parent(request.path) for _, request in unusual if _is_sequential(request)}
+        parents = {parent(request.path) for _, request in unusual if is_sequential(request)}
         unknown = [*parents] if refresh or not parents else self._counters.unknown(parents)
         step = self._capacity.max_txn_ops
         for some in (unknown[start : start + step] for start in range(0, len(unknown), step)):
@@ -354,7 +364,7 @@ class Writer:
         """
         if len(requests) == 1 and weight(requests[0], terms) > self._capacity.direct:
             return [_too_many_conditions(requests[0], self._capacity.max_txn_ops)]
-        plan = FlatPlan(requests, terms._replace(nested=False), self._counters)
+        plan = FlatPlan(requests, terms, self._counters)
         return self._answers(plan, deadline, nested=False)
 
     def _answers(self, plan: Plan, deadline: float, *, nested: bool) -> Sequence[Pending]:
@@ -415,14 +425,6 @@ def _with_options(requests: Sequence[WriteRequest]) -> list[tuple[int, WriteRequ
     return [
         (place, request) for place, request in enumerate(requests) if request.options is not None
     ]
-
-
-def _is_ephemeral(request: WriteRequest) -> bool:
-    return request.options is not None and request.options.ephemeral
-
-
-def _is_sequential(request: WriteRequest) -> bool:
-    return request.options is not None and request.options.sequential
 
 
 def _too_many_conditions(request: WriteRequest, max_txn_ops: int) -> MetadataStoreError:

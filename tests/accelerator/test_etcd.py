@@ -26,8 +26,8 @@ from batchkeeper.ops.operations import (
     Transaction,
 )
 from batchkeeper.stores.etcd.attempts import Attempt
+from batchkeeper.stores.etcd.hot import Response
 from batchkeeper.stores.etcd.protos import messages
-from batchkeeper.stores.etcd.txn import Response
 
 from .twins import agree, assert_keeps_no_memory
 

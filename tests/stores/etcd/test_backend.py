@@ -35,8 +35,8 @@ from batchkeeper.stores.etcd import estimates
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.estimates import Refusals
+from batchkeeper.stores.etcd.hot import nested_write
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
-from batchkeeper.stores.etcd.txn import nested_write
 from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import PATIENCE, soon

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from batchkeeper.ops import ABSENT, Check, Delete, Exists, Get, GetChildren, Put, Transaction
 from batchkeeper.stores.etcd.attempts import Attempt, Terms
-from batchkeeper.stores.etcd.codecs import FIRST_PAGE
+from batchkeeper.stores.etcd.batches import even_parts
 from batchkeeper.stores.etcd.counters import Counters
 from batchkeeper.stores.etcd.fields import none_within
 from batchkeeper.stores.etcd.groups import session_exists
+from batchkeeper.stores.etcd.hot import nested_write
 from batchkeeper.stores.etcd.plan import FlatPlan, NestedPlan
 from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.stores.etcd.read_forms import FIRST_PAGE, read_request
 from batchkeeper.stores.etcd.session import SessionLease
-from batchkeeper.stores.etcd.txn import grouped, nested_write, read_request
 
 PREFIX = "/prä"
 
@@ -118,7 +119,7 @@ def test_a_transaction_is_one_of_the_nested_ones(parts: list[Any]) -> None:
 @given(by_version)
 def test_a_transaction_minds_leases_where_there_are_sessions(parts: list[Any]) -> None:
     """A put that expects a value then keeps the lease of its key; one that creates has none."""
-    plan = NestedPlan([Transaction(parts)], NESTED, 32, b"", Counters(""))
+    plan = NestedPlan([Transaction(parts)], TERMS, 32, b"", Counters(""))
     (group,) = messages.TxnRequest.FromString(plan.body).success
     (own,) = group.request_txn.success
     changes = [change.request_put for change in own.request_txn.success]
@@ -127,20 +128,17 @@ def test_a_transaction_minds_leases_where_there_are_sessions(parts: list[Any]) -
     assert not any(put.lease for put in changes)
 
 
-@given(st.lists(puts | deletes, min_size=1, max_size=12), st.integers(1, 5))
-def test_groups_hold_all_operations_in_order(operations: list[Any], size: int) -> None:
-    """No group is larger than asked, they differ by one at most, and nothing is lost."""
-    fields = [nested_write([operation], PREFIX) for operation in operations]
-    parsed = messages.TxnRequest.FromString(grouped(fields, size))
-    groups = [group.request_txn.success for group in parsed.success]
-    sizes = {len(group) for group in groups}
+@given(st.lists(st.integers(), max_size=40), st.integers(1, 5))
+def test_even_parts_hold_all_items_in_order(items: list[int], size: int) -> None:
+    """No part is larger than asked, they differ by one at most, and nothing is lost."""
+    parts = even_parts(items, size)
+    sizes = {len(part) for part in parts} or {1}
     assert max(sizes) <= size
     assert max(sizes) - min(sizes) <= 1
-    assert [found for group in groups for found in group] == [*map(own_transaction, operations)]
+    assert [item for part in parts for item in part] == items
 
 
-FLAT = Terms(PREFIX, lambda _lease: False, nested=False)
-NESTED = Terms(PREFIX, lambda _lease: False, nested=True)
+TERMS = Terms(PREFIX, lambda _lease: False)
 SESSION = SessionLease(7587890123456789, b"/s/.batchkeeper/sessions/1", 1)
 
 
@@ -177,7 +175,7 @@ def test_a_flat_batch_stands_or_falls_as_one(operations: list[Any], there: bool)
     again = frozenset((0,)) if there else frozenset[int]()
     attempts = [Attempt(operation, again) for operation in operations]
     wanted = [careful(operation, there=there) for operation in operations]
-    body = FlatPlan(attempts, FLAT, Counters("")).body
+    body = FlatPlan(attempts, TERMS, Counters("")).body
     assert messages.TxnRequest.FromString(body) == messages.TxnRequest(
         compare=[guard for guards, _, _ in wanted for guard in guards],
         success=[change for _, changes, _ in wanted for change in changes],
@@ -189,7 +187,7 @@ def test_a_flat_batch_stands_or_falls_as_one(operations: list[Any], there: bool)
 def test_without_sessions_a_group_has_one_guard(operations: list[Any], size: int) -> None:
     """Each group asserts that there are no sessions; its members are as fast as can be."""
     guard = none_within(b"/s/", b"/s0")
-    body = NestedPlan(operations, NESTED, size, guard, Counters("")).body
+    body = NestedPlan(operations, TERMS, size, guard, Counters("")).body
     groups = [op.request_txn for op in messages.TxnRequest.FromString(body).success]
     none = messages.Compare(key=b"/s/", range_end=b"/s0", target="VERSION", version=0)
     assert [list(group.compare) for group in groups] == [[none]] * len(groups)
@@ -223,7 +221,7 @@ def test_puts_that_share_their_conditions_are_one_transaction(
     guard = none_within(b"/s/", b"/s0") if guarded else b""
     joint = [op for op in operations if isinstance(op, Put) and op.expected_version is not None]
     joint = joint if len(joint) >= 8 else []
-    body = NestedPlan(operations, NESTED, size, guard, Counters(""), joint=True).body
+    body = NestedPlan(operations, TERMS, size, guard, Counters(""), joint=True).body
     groups = [op.request_txn for op in messages.TxnRequest.FromString(body).success]
     guards = [*messages.TxnRequest.FromString(guard).compare]
     # Among the groups of the other writes, only plain ones have puts without options of their own.
@@ -243,7 +241,7 @@ def test_puts_that_share_their_conditions_are_one_transaction(
             *([] if guarded else unleased(own)),
         ]
         assert not group.failure
-    apart = NestedPlan(operations, NESTED, size, guard, Counters("")).body
+    apart = NestedPlan(operations, TERMS, size, guard, Counters("")).body
     assert (body == apart) == (not joint)
 
 
@@ -261,7 +259,7 @@ def test_transactions_that_share_their_conditions_are_one(
     ]
     joint = joint if len(joint) >= 8 else []
     parts = [part for op in joint for part in op.options.parts]
-    body = NestedPlan(operations, NESTED, size, guard, Counters(""), joint=True).body
+    body = NestedPlan(operations, TERMS, size, guard, Counters(""), joint=True).body
     groups = [op.request_txn for op in messages.TxnRequest.FromString(body).success]
     found = [group for group in groups if group.success[0].HasField("request_put")]
     assert [op for group in found for op in group.success] == [
@@ -304,7 +302,7 @@ def test_the_depth_is_as_etcd_counts(
 ) -> None:
     """It is never less, because etcd would refuse the request, and two more at most."""
     guard = none_within(b"/s/", b"/s0") if guarded else b""
-    plan = NestedPlan(operations, NESTED, size, guard, Counters(""), joint=joint)
+    plan = NestedPlan(operations, TERMS, size, guard, Counters(""), joint=joint)
     found = operations_along(messages.TxnRequest.FromString(plan.body))
     assert found <= plan.depth <= found + 2
 
@@ -324,9 +322,9 @@ def test_ephemeral_creations_that_share_their_conditions_are_one_transaction(
     own = [Put(op.path, op.value, op.expected_version, ephemeral=True) for op in operations]
     created = [op for op in own if op.expected_version == ABSENT]
     created = created if joint and len(created) >= 8 else []
-    body = NestedPlan(own, NESTED.within(SESSION), size, b"", Counters(""), joint=joint).body
+    body = NestedPlan(own, TERMS.within(SESSION), size, b"", Counters(""), joint=joint).body
     groups = [op.request_txn for op in messages.TxnRequest.FromString(body).success]
-    exists = messages.TxnRequest.FromString(session_exists(NESTED.within(SESSION))).compare[0]
+    exists = messages.TxnRequest.FromString(session_exists(TERMS.within(SESSION))).compare[0]
     assert all(group.compare[0] == exists for group in groups)
     found = [group for group in groups if group.success[0].HasField("request_put")]
     assert [guard for group in found for guard in group.compare[1:]] == [
@@ -347,7 +345,7 @@ def test_with_sessions_a_group_of_puts_has_a_guard_for_each(
     """Unconditional puts stand together; others mind leases alone; the session has its group."""
     session = SessionLease(lease, *SESSION[1:])
     own = Put("/own", b"o", ABSENT, ephemeral=True)
-    plan = NestedPlan([*operations, own], NESTED.within(session), size, b"", Counters(""))
+    plan = NestedPlan([*operations, own], TERMS.within(session), size, b"", Counters(""))
     groups = [op.request_txn for op in messages.TxnRequest.FromString(plan.body).success]
     plain = [operation for operation in operations if is_plain(operation)]
     together = [group for group in groups if group.success[0].HasField("request_put")]
@@ -379,7 +377,7 @@ def test_an_expected_revision_is_a_guard_beside_the_version(put: Put, revision: 
     guard = compare("MOD", key, "EQUAL", mod_revision=revision)
     plan = NestedPlan(
         [wanted, Delete(f"{put.path}-", expected_revision=revision)],
-        NESTED,
+        TERMS,
         32,
         none_within(b"a", b"b"),
         Counters(""),
