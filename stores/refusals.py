@@ -79,8 +79,8 @@ def _unexpected(path: str, condition: Condition, state: State) -> MetadataStoreE
             return missing if actual == ABSENT else None
         case "absent":
             expected, wanted = ABSENT, None
-        case At(expected, wanted):
-            pass
+        case At():
+            expected, wanted = condition
         case _:
             assert_never(condition)
     if expected is not None and expected != actual:
