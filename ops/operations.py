@@ -305,7 +305,7 @@ def join_parts(parts: tuple[Part, ...]) -> tuple[Any, ...]:
             largest = max(largest, len(value))
         if kind == "check":
             checked.append(path)
-        elif kind == "delete" or part.expected_version is None:
+        elif kind != "put" or part.expected_version is None:
             by_version = False
         if options is not None:
             by_version = False
