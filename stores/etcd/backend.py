@@ -89,9 +89,8 @@ class EtcdBackend:
         terms = Terms(prefix, owns)
         self._writer = Writer(
             connection,
-            requests,
             self._capacity,
-            TxnSettler(connection, self._write_ids, terms, self._capacity),
+            TxnSettler(connection, requests, self._write_ids, terms, self._capacity),
             self.session,
             guard,
             terms,

@@ -21,9 +21,9 @@ __all__ = [
     "halves",
     "in_parts",
     "packed",
-    "parse_answer",
     "parsed",
     "paths_of",
+    "readable",
 ]
 
 _T = TypeVar("_T")
@@ -98,15 +98,26 @@ def parsed(answer: bytes) -> Any:
     return response
 
 
-def parse_answer(parse: Callable[[], _T], *, write: bool) -> _T:
-    """Return the result of ``parse``, which reads an answer of the server.
+class readable:  # noqa: N801 - it reads as a statement
+    """Turns the errors of reading an answer of the server into those of its request.
+
+    Args:
+        write: whether the request was a write.
 
     Raises:
         IndeterminateError: the answer to a write does not fit its request.
         MetadataStoreError: the answer to a read does not fit its request.
     """
-    try:
-        return parse()
-    except (DecodeError, LookupError, StopIteration, ValueError) as error:
-        kind = IndeterminateError if write else MetadataStoreError
-        raise kind(f"the answer from etcd cannot be read: {error!r}") from error
+
+    __slots__ = ("_write",)
+
+    def __init__(self, *, write: bool) -> None:
+        self._write = write
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _at: object) -> None:
+        if isinstance(error, DecodeError | LookupError | StopIteration | ValueError):
+            kind = IndeterminateError if self._write else MetadataStoreError
+            raise kind(f"the answer from etcd cannot be read: {error!r}") from error

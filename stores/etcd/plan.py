@@ -60,11 +60,15 @@ class Plan(Protocol):
     Attributes:
         requests: the writes, as they are sent.
         body: the fields of the transaction.
+        nested: whether each write, or each group, has its own outcome; if not, they have one.
         doubted: the number of the session if the response shows that it may have ended.
     """
 
     requests: list[WriteRequest]
     body: bytes
+
+    @property
+    def nested(self) -> bool: ...
 
     @property
     def doubted(self) -> int | None: ...
@@ -97,6 +101,8 @@ class NestedPlan:
     Attributes:
         depth: the number of operations along the deepest path, as etcd counts.
     """
+
+    nested: Final = True
 
     def __init__(
         self,
@@ -246,6 +252,8 @@ class FlatPlan:
         terms: what they share.
         counters: the counters of sequential puts.
     """
+
+    nested: Final = False
 
     def __init__(self, requests: Sequence[WriteRequest], terms: Terms, counters: Counters) -> None:
         self.requests: list[WriteRequest] = [*requests]

@@ -10,7 +10,7 @@ from ...ops.kinds import BRINGS_VALUES
 from ...ops.paths import children_of
 from ...ops.results import GetResult
 from ..backend import Answer, ReadRequest
-from .batches import parse_answer
+from .batches import readable
 from .errors import EtcdRefusedError, Reason
 from .estimates import AnswerBytes
 from .fields import below_of
@@ -68,9 +68,8 @@ class Reader:
             answer = self._requests.ranges(body, deadline)
         if gets := _gets(requests):
             self._values.saw(gets, len(answer))
-        answers, listings = parse_answer(
-            lambda: parse_read(requests, answer, self._owns), write=False
-        )
+        with readable(write=False):
+            answers, listings = parse_read(requests, answer, self._owns)
         for index, page in listings:
             request = requests[index]
             try:

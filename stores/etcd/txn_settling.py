@@ -14,9 +14,9 @@ are settled all the same, by the state that etcd remembers.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from ...ops.errors import (
     IndeterminateError,
@@ -29,22 +29,21 @@ from ...ops.log import get_logger
 from ...ops.steps import lower
 from ..backend import WriteRequest
 from .attempts import Pending, Terms
+from .batches import readable
 from .connection import EtcdConnection, FlatOnlyError
 from .errors import EtcdRefusedError, Reason, UnansweredError, reason_of
 from .fields import below_of
 from .forms import Unclear, answer_at_revision, answer_from_before, changes_of
 from .limits import Capacity
 from .members import tells_leases
+from .plan import Plan
 from .protos import messages
+from .requests import Requests
 from .write_ids import WriteId, WriteIds
 
-__all__ = ["Send", "TxnSettler"]
+__all__ = ["TxnSettler"]
 
 log = get_logger(__name__)
-
-#: Sends a transaction with the given fields before its own, and returns its response. The other
-#: arguments are the deadline and the ``attempt`` of ``EtcdConnection.call``.
-Send: TypeAlias = Callable[[bytes, float, int | None], Any]
 
 # Seconds that one attempt to settle a transaction waits for an answer.
 _ATTEMPT: Final = 5.0
@@ -54,79 +53,88 @@ class TxnSettler:
     """Executes writes so that their outcome becomes known. Used by several threads at once.
 
     Args:
-        connection: the calls to the cluster.
+        connection: the cluster.
+        requests: sends the transactions.
         write_ids: the write ids for the transactions.
         terms: the prefix of all keys, and which leases are the client's own.
         capacity: limits the ranges in a transaction that reads back.
     """
 
     def __init__(
-        self, connection: EtcdConnection, write_ids: WriteIds, terms: Terms, capacity: Capacity
+        self,
+        connection: EtcdConnection,
+        requests: Requests,
+        write_ids: WriteIds,
+        terms: Terms,
+        capacity: Capacity,
     ) -> None:
         self._connection = connection
+        self._requests = requests
         self._write_ids = write_ids
         self._terms = terms
         self._capacity = capacity
 
-    def run(
-        self, requests: Sequence[WriteRequest], send: Send, deadline: float, *, whole: bool
-    ) -> Any | list[Pending]:
-        """Execute one transaction and return its response, without the write id's part.
-
-        If an earlier attempt has applied it, or its response was too large, the result is the list
-        of answers to its ``requests`` instead. A write that the transaction has left out for a
-        passing reason has its next attempt there.
-
-        Args:
-            requests: the writes of the transaction.
-            send: sends the transaction.
-            deadline: by ``time.monotonic()``.
-            whole: whether it applies all of the requests or none.
+    def run(self, plan: Plan, deadline: float) -> list[Pending]:
+        """Execute the transaction of a plan, and return its answers, or the next attempts.
 
         Raises:
             IndeterminateError: it was sent, and its outcome cannot be known: the store was closed,
                 etcd refuses the reads that would show it, the write id is gone, or there are no
                 write ids.
-            MetadataStoreError: as from ``send``; nothing was applied.
+            MetadataStoreError: as from ``Requests.write``; nothing was applied.
         """
         try:
             while True:
                 write_id = self._write_ids.take(deadline)
                 if write_id is None:
-                    return send(b"", deadline, None)
+                    outcome = self._send(plan, b"", deadline, None)
+                    break
                 try:
-                    outcome = self._execute(write_id, requests, send, deadline, whole)
+                    outcome = self._execute(write_id, plan, deadline)
                 finally:
                     self._write_ids.end(write_id)
                 if outcome is not None:
-                    return outcome
+                    break
         except IndeterminateError as unknown:
             if not unknown.applied:
                 raise _plain(unknown) from unknown.__cause__
             # The transaction was applied. Nothing shows that for each transaction nested in it.
-            return [_applied_somehow(request, whole, unknown) for request in requests]
+            outcome = [_applied_somehow(request, plan, unknown) for request in plan.requests]
+        if isinstance(outcome, list):
+            return plan.settled(outcome)
+        with readable(write=True):
+            return plan.answers(outcome)
+
+    def _send(self, plan: Plan, fields: bytes, deadline: float, attempt: int | None) -> Any:
+        """Send the transaction with some fields before its own, and return its response."""
+        body = fields + plan.body
+        answer = self._requests.write(
+            len(plan.requests), body, deadline, nested=plan.nested, attempt=attempt
+        )
+        with readable(write=True):
+            return plan.parsed(answer, 1 if fields else 0)
 
     # Each of the following methods gives the slot back if its content is known and nothing under
     # way can change it. Other slots are not used again.
 
     def _execute(
-        self,
-        write_id: WriteId,
-        requests: Sequence[WriteRequest],
-        send: Send,
-        deadline: float,
-        whole: bool,
+        self, write_id: WriteId, plan: Plan, deadline: float
     ) -> Any | list[Pending] | None:
-        """Return the result of ``run``; ``None`` if it must be sent with a new write id."""
+        """Return the response, without the write id's part.
+
+        If an earlier attempt has applied the transaction, or its response was too large, it is the
+        list of answers instead; ``None`` if the transaction must be sent with a new write id. A
+        write that it has left out for a passing reason has its next attempt there.
+        """
         try:
-            response = send(write_id.fields, deadline, 0)
+            response = self._send(plan, write_id.fields, deadline, 0)
         except IndeterminateError as unknown:
             if (
                 reason_of(unknown) is Reason.NO_SPACE
                 and (found := self._read(write_id)) is not None
             ):
-                return self._without_space(write_id, requests, found, deadline, whole)
-            return self._settle(write_id, requests, send, deadline, whole, unknown)
+                return self._without_space(write_id, plan, found, deadline)
+            return self._settle(write_id, plan, deadline, unknown)
         except (MetadataStoreError, FlatOnlyError) as error:
             if reason_of(error) is Reason.LEASE_GONE and not self._write_ids.stands(
                 write_id, deadline
@@ -138,7 +146,7 @@ class TxnSettler:
             self._write_ids.give_back(write_id, write_id.before, write_id.since)
             # The engine splits a refused batch, so this looks once for each refused operation.
             if (
-                len(requests) == 1
+                len(plan.requests) == 1
                 and reason_of(error) is Reason.NOT_PERMITTED
                 and self._write_ids.forbidden(write_id, deadline)
             ):
@@ -152,41 +160,37 @@ class TxnSettler:
             self._write_ids.give_back(write_id, holds, revision)
             return _without_write_id(response)
         if holds == write_id.value:  # gRPC itself sent it twice
-            return self._applied(write_id, requests, revision, deadline, whole)
+            return self._applied(write_id, plan, revision, deadline)
         self._forgotten(write_id)
         return None
 
     def _settle(
-        self,
-        write_id: WriteId,
-        requests: Sequence[WriteRequest],
-        send: Send,
-        deadline: float,
-        whole: bool,
-        unknown: IndeterminateError,
+        self, write_id: WriteId, plan: Plan, deadline: float, unknown: IndeterminateError
     ) -> Any | list[Pending] | None:
         """Find out the outcome of a transaction that was sent; return as ``_execute`` does."""
-        response, shut_out, refusal_of_all = self._until_known(write_id, send, deadline, unknown)
+        response, shut_out, refusal_of_all = self._until_known(write_id, plan, deadline, unknown)
         holds: bytes | None
         if response.succeeded:
             holds, revision = write_id.void_value, response.header.revision
             if not shut_out:
                 self._write_ids.give_back(write_id, write_id.value, revision)
-                self._settled("applied", requests)
+                self._settled("applied", plan)
                 return _without_write_id(response)
         else:
             holds, revision = _held(response)
         if holds == write_id.value:
-            return self._applied(write_id, requests, revision, deadline, whole)
+            return self._applied(write_id, plan, revision, deadline)
         if holds == write_id.void_value:
             self._write_ids.give_back(write_id, holds, revision)
         elif self._never_happened(write_id):
             refusal_of_all = None
         else:
             # It may have been applied, and its write id may have gone since, with the lease.
-            log.warning("etcd lost a write id, and a write's outcome", operations=len(requests))
+            log.warning(
+                "etcd lost a write id, and a write's outcome", operations=len(plan.requests)
+            )
             raise unknown
-        self._settled("not applied", requests)
+        self._settled("not applied", plan)
         if refusal_of_all is not None:
             return _without_write_id(refusal_of_all)
         if time.monotonic() < deadline:
@@ -194,7 +198,7 @@ class TxnSettler:
         raise OperationTimeoutError("the write was not applied by the deadline, and never will be")
 
     def _until_known(
-        self, write_id: WriteId, send: Send, deadline: float, unknown: IndeterminateError
+        self, write_id: WriteId, plan: Plan, deadline: float, unknown: IndeterminateError
     ) -> tuple[Any, bool, Any | None]:
         """Send a transaction, or the one that shuts it out, until an answer shows the outcome.
 
@@ -211,7 +215,7 @@ class TxnSettler:
                 if not wanted or time.monotonic() >= deadline:
                     void = self._txn(write_id.void(), until, write=True, attempt=failures + 1)
                     return void, True, refusal_of_all
-                response = send(write_id.fields, until, failures + 1)
+                response = self._send(plan, write_id.fields, until, failures + 1)
                 if response.succeeded or not write_id.undecided(_held(response)[0]):
                     return response, False, None
                 # A condition other than the write id's did not hold. An earlier attempt may still
@@ -239,7 +243,7 @@ class TxnSettler:
         try:
             until = time.monotonic() + _ATTEMPT
             request = write_id.read(write_id.since)
-            then = self._connection.call("range", request, until, write=False, attempt=0).kvs
+            then = self._requests.range(request, until).kvs
         except EtcdRefusedError as refused:
             forgotten = refused.reason is Reason.FUTURE
         except MetadataStoreError:
@@ -265,12 +269,7 @@ class TxnSettler:
         return bool(void.succeeded) or _held(void)[0] == write_id.void_value
 
     def _without_space(
-        self,
-        write_id: WriteId,
-        requests: Sequence[WriteRequest],
-        found: Any,
-        deadline: float,
-        whole: bool,
+        self, write_id: WriteId, plan: Plan, found: Any, deadline: float
     ) -> list[Pending]:
         """Return the answers of a transaction if it was applied although etcd has no space.
 
@@ -279,7 +278,7 @@ class TxnSettler:
         """
         holds, revision = _held(found)
         if holds == write_id.value:
-            return self._applied(write_id, requests, revision, deadline, whole)
+            return self._applied(write_id, plan, revision, deadline)
         self._write_ids.give_back(write_id, holds, revision)
         raise EtcdRefusedError(
             MetadataStoreError("etcd refused: database space exceeded"), Reason.NO_SPACE
@@ -290,7 +289,7 @@ class TxnSettler:
         try:
             until = time.monotonic() + _ATTEMPT
             request = write_id.read()
-            found = self._connection.call("range", request, until, write=False, attempt=0)
+            found = self._requests.range(request, until)
         except MetadataStoreError:
             return None
         response = messages.TxnResponse()
@@ -298,35 +297,28 @@ class TxnSettler:
         return response
 
     def _applied(
-        self,
-        write_id: WriteId,
-        requests: Sequence[WriteRequest],
-        revision: int,
-        deadline: float,
-        whole: bool,
+        self, write_id: WriteId, plan: Plan, revision: int, deadline: float
     ) -> list[Pending]:
         self._write_ids.give_back(write_id, write_id.value, revision)
-        self._settled("applied before", requests)
+        self._settled("applied before", plan)
         until = max(deadline, time.monotonic() + _ATTEMPT)
-        return self._read_back(requests, revision, until, whole)
+        return self._read_back(plan, revision, until)
 
     def _txn(self, body: bytes, deadline: float, *, write: bool, attempt: int | None = None) -> Any:
-        answer = self._connection.call("txn", body, deadline, write=write, attempt=attempt)
+        answer = self._requests.txn(body, deadline, write=write, attempt=attempt)
         return messages.TxnResponse.FromString(answer)
 
-    def _settled(self, how: str, requests: Sequence[WriteRequest]) -> None:
+    def _settled(self, how: str, plan: Plan) -> None:
         self._connection.tally.add("settled")
-        log.debug("etcd write settled", was=how, operations=len(requests))
+        log.debug("etcd write settled", was=how, operations=len(plan.requests))
 
     # Reading back
 
-    def _read_back(
-        self, requests: Sequence[WriteRequest], revision: int, deadline: float, whole: bool
-    ) -> list[Pending]:
+    def _read_back(self, plan: Plan, revision: int, deadline: float) -> list[Pending]:
         """Return the answers to requests whose transaction was applied at a revision."""
         answers: list[Pending] = []
         gone: list[tuple[int, str]] = []  # the places of the answers, and the missing paths
-        paths = [changes_of(lower(request)) for request in requests]
+        paths = [changes_of(lower(request)) for request in plan.requests]
         try:
             found = iter(
                 self._ranges(
@@ -335,7 +327,7 @@ class TxnSettler:
                     deadline,
                 )
             )
-            for index, (request, some) in enumerate(zip(requests, paths, strict=True)):
+            for index, (request, some) in enumerate(zip(plan.requests, paths, strict=True)):
                 kvs = [next(found) for _ in some]
                 answer = answer_at_revision(request, kvs, revision, self._terms)
                 if isinstance(answer, Unclear):
@@ -349,9 +341,9 @@ class TxnSettler:
                 deadline,
             )
         except MetadataStoreError as error:
-            return [_applied_somehow(request, whole, error) for request in requests]
+            return [_applied_somehow(request, plan, error) for request in plan.requests]
         for (index, _), there, below in zip(gone, before, before[len(gone) :], strict=False):
-            answers[index] = answer_from_before(requests[index], bool(there), bool(below))
+            answers[index] = answer_from_before(plan.requests[index], bool(there), bool(below))
         return answers
 
     def _key(self, path: str) -> bytes:
@@ -391,7 +383,7 @@ class TxnSettler:
         except EtcdRefusedError as refused:
             if refused.reason not in (Reason.NO_SPACE, Reason.TOO_MANY_OPS):
                 raise
-            return [self._connection.call("range", one, deadline, write=False) for one in ranges]
+            return [self._requests.range(one, deadline) for one in ranges]
         return [result.response_range for result in response.responses]
 
 
@@ -422,10 +414,10 @@ def _without_write_id(response: Any) -> Any:
     return response
 
 
-def _applied_somehow(request: WriteRequest, whole: bool, error: Exception) -> IndeterminateError:
-    what = "the write was applied" if whole else "the batch with this write was applied"
+def _applied_somehow(request: WriteRequest, plan: Plan, error: Exception) -> IndeterminateError:
+    what = "the batch with this write was applied" if plan.nested else "the write was applied"
     return IndeterminateError(
         f"{what}, but its result could not be read back: {error}",
         path=request.path,
-        applied=whole,
+        applied=not plan.nested,
     )

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from ...ops.errors import (
     BadVersionError,
@@ -32,7 +32,7 @@ from .attempts import (
     is_ephemeral,
     is_sequential,
 )
-from .batches import errors_as_answers, halves, in_parts, packed, parse_answer, parsed, paths_of
+from .batches import errors_as_answers, halves, in_parts, packed, parsed, paths_of, readable
 from .connection import EtcdConnection, FlatOnlyError
 from .counters import Counters
 from .errors import EtcdRefusedError, Reason
@@ -42,7 +42,6 @@ from .forms import crossing, steps_of
 from .guard import Guard
 from .limits import Capacity
 from .plan import FlatPlan, NestedPlan, Plan, weight
-from .requests import Requests
 from .session import EtcdSession, SessionLease
 from .txn_settling import TxnSettler
 
@@ -63,7 +62,6 @@ class Writer:
 
     Args:
         connection: the calls to the cluster.
-        requests: sends the transactions of writes.
         capacity: the limits of the server.
         settler: finds out the outcomes of transactions without an answer.
         session: the session of ephemeral values.
@@ -74,7 +72,6 @@ class Writer:
     def __init__(
         self,
         connection: EtcdConnection,
-        requests: Requests,
         capacity: Capacity,
         settler: TxnSettler,
         session: EtcdSession,
@@ -82,7 +79,6 @@ class Writer:
         terms: Terms,
     ) -> None:
         self._connection = connection
-        self._requests = requests
         self._capacity = capacity
         self._settler = settler
         self._session = session
@@ -241,17 +237,24 @@ class Writer:
 
         ``refresh`` says that what is known of the counters is old.
         """
-        if plain:
-            return self._send_all(requests, self._terms, deadline, plain=True)
-        unusual = _with_options(requests)
-        terms, lost = self._terms_of(unusual, deadline)
-        if lost:
-            rest = [request for place, request in enumerate(requests) if place not in lost]
-            found = iter(errors_as_answers(self._attempt, rest, deadline) if rest else ())
-            return [lost.get(place) or next(found) for place in range(len(requests))]
-        self._learn_counters(unusual, deadline, refresh=refresh)
+        terms = self._terms
+        if not plain:
+            unusual = _with_options(requests)
+            terms, lost = self._terms_of(unusual, deadline)
+            if lost:
+                rest = [request for place, request in enumerate(requests) if place not in lost]
+                found = iter(errors_as_answers(self._attempt, rest, deadline) if rest else ())
+                return [lost.get(place) or next(found) for place in range(len(requests))]
+            self._learn_counters(unusual, deadline, refresh=refresh)
         try:
-            return self._send_all(requests, terms, deadline)
+            if self._capacity.group:
+                return self._nested(requests, terms, deadline, plain=plain)
+            chunks = packed(requests, self._capacity.direct, lambda one: weight(one, terms))
+            if len(chunks) == 1:
+                return self._flat(terms, requests, deadline)
+            return in_parts(partial(self._flat, terms), chunks, deadline)
+        except FlatOnlyError:
+            self._capacity.stop_nesting()
         except EtcdRefusedError as refusal:
             if refusal.reason is not Reason.LEASE_GONE or terms.lease is None:
                 raise
@@ -259,25 +262,7 @@ class Writer:
             self._session.doubt(terms.lease.number)
             if self._session.number == terms.lease.number:
                 raise
-        return self._attempt(requests, deadline)
-
-    def _send_all(
-        self,
-        requests: Sequence[WriteRequest],
-        terms: Terms,
-        deadline: float,
-        *,
-        plain: bool = False,
-    ) -> Sequence[Pending]:
-        if self._capacity.group:
-            try:
-                return self._nested(requests, terms, deadline, plain=plain)
-            except FlatOnlyError:
-                self._capacity.stop_nesting()
-        chunks = packed(requests, self._capacity.direct, lambda request: weight(request, terms))
-        if len(chunks) == 1:
-            return self._flat(terms, requests, deadline)
-        return in_parts(partial(self._flat, terms), chunks, deadline)
+        return self._attempt(requests, deadline, plain=plain)
 
     def _terms_of(
         self, unusual: Sequence[tuple[int, WriteRequest]], deadline: float
@@ -324,7 +309,8 @@ class Writer:
         for some in (unknown[start : start + step] for start in range(0, len(unknown), step)):
             body = b"".join(then(read_key(self._counters.key(above), whole=True)) for above in some)
             answer = self._connection.call("txn", body, deadline, write=False)
-            response = parse_answer(partial(parsed, answer), write=False)
+            with readable(write=False):
+                response = parsed(answer)
             for above, result in zip(some, response.responses, strict=True):
                 kvs = result.response_range.kvs
                 self._counters.learn(above, kvs[0].value if kvs else None)
@@ -343,7 +329,7 @@ class Writer:
                 return [_too_many_conditions(requests[0], self._capacity.max_txn_ops)]
             return in_parts(self._attempt, halves(requests), deadline)
         try:
-            answers = self._answers(plan, deadline, nested=True)
+            answers = self._execute(plan, deadline)
         except EtcdRefusedError as refusal:
             if not guard or refusal.reason is not Reason.NOT_PERMITTED:
                 raise
@@ -365,23 +351,11 @@ class Writer:
         if len(requests) == 1 and weight(requests[0], terms) > self._capacity.direct:
             return [_too_many_conditions(requests[0], self._capacity.max_txn_ops)]
         plan = FlatPlan(requests, terms, self._counters)
-        return self._answers(plan, deadline, nested=False)
+        return self._execute(plan, deadline)
 
-    def _answers(self, plan: Plan, deadline: float, *, nested: bool) -> Sequence[Pending]:
+    def _execute(self, plan: Plan, deadline: float) -> Sequence[Pending]:
         """Execute a plan, exactly once, even if its answer is lost; return its answers."""
-        requests = plan.requests
-
-        def send(fields: bytes, until: float, attempt: int | None) -> Any:
-            body = fields + plan.body
-            answer = self._requests.write(
-                len(requests), body, until, nested=nested, attempt=attempt
-            )
-            return parse_answer(lambda: plan.parsed(answer, 1 if fields else 0), write=True)
-
-        response = self._settler.run(requests, send, deadline, whole=not nested)
-        if isinstance(response, list):
-            return plan.settled(response)
-        answers = parse_answer(lambda: plan.answers(response), write=True)
+        answers = self._settler.run(plan, deadline)
         if plan.doubted is not None:
             self._session.doubt(plan.doubted)
         if LeaseDetached in set(map(type, answers)):
@@ -414,7 +388,8 @@ class Writer:
         except MetadataStoreError as error:
             _log.warning("etcd key taken from its lease", path=stat.path, reason=str(error))
             return stat._replace(ephemeral=False)
-        response = parse_answer(partial(parsed, answer), write=False)
+        with readable(write=False):
+            response = parsed(answer)
         if not response.succeeded:
             return stat
         return stat._replace(version=stat.version + 1, revision=response.header.revision)
