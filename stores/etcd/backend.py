@@ -21,6 +21,7 @@ from .batches import Call, halves, in_parts, packed, paths_of
 from .changes import History
 from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason
+from .forms import operations_of
 from .guard import Guard
 from .limits import Capacity
 from .lineage import Lineage
@@ -75,7 +76,7 @@ class EtcdBackend:
     ) -> None:
         self.tally = connection.tally
         self._connection = connection
-        self._capacity = Capacity(connection, prefix, deadline, flat_only=flat_only)
+        self._capacity = Capacity(connection, prefix, deadline, operations_of, flat_only=flat_only)
         self.tally.advisory = _advisory(connection.open(deadline))
         lineage = Lineage(connection)
         self._write_ids = WriteIds(connection, prefix, lineage, permitted=self._capacity.write_ids)

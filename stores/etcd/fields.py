@@ -1,4 +1,4 @@
-"""The parts of a transaction, as bytes: compares, changes and reads.
+"""The parts of a transaction, as bytes: integers and fields, and compares, changes and reads.
 
 A compare is a complete field of a ``TxnRequest``. A change or a read is a ``RequestOp``; ``then``
 and ``otherwise`` make it a field of the branch on success or on failure. The field numbers are from
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from .protobuf import VARINT, field
-
 __all__ = [
     "KEEP_LEASE",
     "ONE_BYTE",
     "READ_HEAD",
     "RETURN_OLD",
+    "VARINT",
     "VERSION_HEAD",
     "below_of",
     "delete",
     "exists",
+    "field",
     "leased",
     "never",
     "none_within",
@@ -39,6 +39,31 @@ __all__ = [
     "value_below",
     "version_is",
 ]
+
+
+class _Varints(dict[int, bytes]):
+    """Protobuf's base-128 integers by value. The table keeps small ones; others are computed."""
+
+    def __missing__(self, number: int) -> bytes:
+        encoded = bytearray()
+        rest = number
+        while rest > 127:
+            encoded.append(rest & 127 | 128)
+            rest >>= 7
+        encoded.append(rest)
+        found = bytes(encoded)
+        if number < 4096:
+            self[number] = found
+        return found
+
+
+VARINT: Final = _Varints()
+
+
+def field(tag: bytes, body: bytes) -> bytes:
+    """Return a field that contains bytes or a message."""
+    return tag + VARINT[len(body)] + body
+
 
 #: For ``put``: the key keeps its lease. The key must exist.
 KEEP_LEASE: Final = b"\x30\x01"

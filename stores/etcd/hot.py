@@ -23,6 +23,7 @@ from .batches import parsed
 from .fields import (
     ONE_BYTE,
     READ_HEAD,
+    VARINT,
     VERSION_HEAD,
     delete,
     exists,
@@ -37,7 +38,6 @@ from .fields import (
     version_is,
 )
 from .forms import applied, form_of, refused, unexplained
-from .protobuf import VARINT
 from .protos import messages
 
 __all__ = [

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Final
 
 from ...ops.errors import MetadataStoreError, UnsupportedError, ValueTooLargeError
 from ...ops.log import get_logger
+from ...ops.operations import Part
 from ..backend import Limits
 from .batches import even_parts
 from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason
 from .estimates import RequestBytes, oversize
-from .fields import never, none_within, otherwise, then, transaction, value_below
-from .forms import operations_of
-from .protobuf import field
+from .fields import field, never, none_within, otherwise, then, transaction, value_below
 from .protos import messages
 
 __all__ = ["Capacity"]
@@ -62,6 +62,7 @@ class Capacity:
         connection: the calls to the cluster.
         prefix: precedes every path in the keys.
         deadline: for probing, by ``time.monotonic()``.
+        weigh: returns the operations that the parts of a transaction take up in a request.
         flat_only: never nest transactions.
 
     Attributes:
@@ -72,9 +73,16 @@ class Capacity:
     """
 
     def __init__(
-        self, connection: EtcdConnection, prefix: str, deadline: float, *, flat_only: bool
+        self,
+        connection: EtcdConnection,
+        prefix: str,
+        deadline: float,
+        weigh: Callable[[Sequence[Part]], int],
+        *,
+        flat_only: bool,
     ) -> None:
         self._connection = connection
+        self._weigh = weigh
         self._prefix = prefix
         self._flat_only = flat_only
         # Held by the thread that probes a limit. Others read without it; at worst, they send one
@@ -227,5 +235,5 @@ class Capacity:
             # Most parts have one condition, but a delete has two or more. A transaction with too
             # many is refused when it is executed.
             transaction_ops=max(1, self.max_txn_ops - _ABOVE),
-            weigh=operations_of,
+            weigh=self._weigh,
         )

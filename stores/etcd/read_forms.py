@@ -12,8 +12,7 @@ from ...ops.acceleration import accelerated, bind
 from ...ops.results import GetResult, Stat
 from ..backend import Answer, ReadRequest
 from .batches import parsed
-from .fields import below_of
-from .protobuf import VARINT
+from .fields import VARINT, below_of
 from .protos import messages
 
 __all__ = ["FIRST_PAGE", "parse_read", "read_request"]

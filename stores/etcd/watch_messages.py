@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from .protobuf import VARINT, field
+from .fields import VARINT, field
 from .protos import messages
 
 __all__ = ["ALL_KEYS", "ASK_PROGRESS", "PUT", "cancel_request", "create_request", "is_fragment"]

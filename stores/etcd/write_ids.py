@@ -43,8 +43,8 @@ from ...ops.paths import OWN
 from ..backend import send_by
 from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason
+from .fields import VARINT, field
 from .lineage import Lineage
-from .protobuf import VARINT, field
 from .protos import messages
 
 __all__ = ["WriteId", "WriteIds"]
