@@ -1,7 +1,7 @@
 /* Etcd's transactions: the frequent requests as bytes, and results from the bytes of responses.
 
    The field numbers are from etcd's rpc.proto and kv.proto. The Python twins are in
-   stores/etcd/txn.py. */
+   stores/etcd/writes/hot.py and reads/ranges.py. */
 
 #include "accelerator.h"
 

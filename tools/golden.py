@@ -38,9 +38,9 @@ from batchkeeper.ops.errors import MetadataStoreError
 from batchkeeper.stores import ConnectOptions, parse_url
 from batchkeeper.stores.backend import Backend
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.errors import UnansweredError
-from batchkeeper.stores.etcd.members import Credentials
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.errors import UnansweredError
+from batchkeeper.stores.etcd.wire.members import Credentials
 from batchkeeper.stores.rocksdb import connect as connect_rocksdb
 from batchkeeper.stores.rocksdb.commits import Commits
 from batchkeeper.stores.rocksdb.layout import META_KEY

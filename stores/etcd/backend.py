@@ -16,24 +16,24 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ..backend import Answer, Limits, ReadRequest, Request, WriteRequest
 from ..urls import ConnectOptions, StoreURL
-from .attempts import Terms, parts_of
-from .batches import Call, halves, in_parts, packed, paths_of
-from .changes import History
-from .connection import EtcdConnection
-from .errors import EtcdRefusedError, Reason
-from .forms import operations_of
-from .guard import Guard
-from .limits import Capacity
-from .lineage import Lineage
-from .members import Credentials, Link, may_lose_writes
-from .reads import Reader
-from .requests import Requests
-from .scans import Scans
-from .session import EtcdSession
-from .txn_settling import TxnSettler
-from .watches import EtcdWatches
-from .write_ids import WriteIds
-from .writer import Writer
+from .reads.reader import Reader
+from .reads.scans import Scans
+from .session.guard import Guard
+from .session.session import EtcdSession
+from .sizes.limits import Capacity
+from .sizes.requests import Requests
+from .watches.changes import History
+from .watches.watches import EtcdWatches
+from .wire.batches import Call, halves, in_parts, packed, paths_of
+from .wire.connection import EtcdConnection
+from .wire.errors import EtcdRefusedError, Reason
+from .wire.lineage import Lineage
+from .wire.members import Credentials, Link, may_lose_writes
+from .writes.attempts import Terms, parts_of
+from .writes.forms import operations_of
+from .writes.settling import TxnSettler
+from .writes.write_ids import WriteIds
+from .writes.writer import Writer
 
 __all__ = ["EtcdBackend", "connect"]
 

@@ -25,9 +25,9 @@ from batchkeeper.ops.operations import (
     Put,
     Transaction,
 )
-from batchkeeper.stores.etcd.attempts import Attempt
-from batchkeeper.stores.etcd.hot import Response
-from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.stores.etcd.wire.protos import messages
+from batchkeeper.stores.etcd.writes.attempts import Attempt
+from batchkeeper.stores.etcd.writes.hot import Response
 
 from .twins import agree, assert_keeps_no_memory
 

@@ -28,9 +28,9 @@ from batchkeeper.batching.futures import FutureSink, OperationFuture
 from batchkeeper.batching.queues import end_sent
 from batchkeeper.bench.figures import histogram
 from batchkeeper.ops.paths import check_path
-from batchkeeper.stores.etcd.hot import nested_write
-from batchkeeper.stores.etcd.protos import messages
-from batchkeeper.stores.etcd.read_forms import parse_read
+from batchkeeper.stores.etcd.reads.ranges import parse_read
+from batchkeeper.stores.etcd.wire.protos import messages
+from batchkeeper.stores.etcd.writes.hot import nested_write
 from batchkeeper.stores.zookeeper.jute import ANYONE, END, parse_multi_read
 from batchkeeper.stores.zookeeper.nodes import Nodes
 from batchkeeper.stores.zookeeper.plan import Batch, MultiPlan

@@ -21,7 +21,7 @@ from batchkeeper.pipeline.options import parse_options
 from batchkeeper.pipeline.reader import StoreReader
 from batchkeeper.pipeline.source import SCHEMA
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages
 from batchkeeper.testing.servers import EtcdServer
 
 from ..contents import put_all

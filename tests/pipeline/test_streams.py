@@ -18,7 +18,7 @@ from batchkeeper.ops import ABSENT, Change, Delete, InvalidSettingError, Put
 from batchkeeper.pipeline.options import parse_options
 from batchkeeper.pipeline.source import SCHEMA
 from batchkeeper.pipeline.streams import ChangesReader
-from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages
 from batchkeeper.testing.servers import EtcdServer
 
 from ..waiting import PATIENCE

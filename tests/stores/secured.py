@@ -9,8 +9,8 @@ import grpc
 import trustme
 
 from batchkeeper.stores import ConnectOptions
-from batchkeeper.stores.etcd.members import Credentials
-from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.stores.etcd.wire.members import Credentials
+from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages
 from batchkeeper.testing.servers import EtcdServer
 from batchkeeper.testing.servers.local import ServerMember
 from batchkeeper.testing.servers.processes import free_ports

@@ -14,7 +14,7 @@ from typing import Any, Self
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.stores.etcd.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
 from batchkeeper.testing.servers import LocalServer
 
 from ..clusters import three_members

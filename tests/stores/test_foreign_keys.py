@@ -18,10 +18,10 @@ import batchkeeper as bk
 from batchkeeper.ops.results import key_named, printable
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd import changes as etcd_changes
-from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.errors import EtcdRefusedError
-from batchkeeper.stores.etcd.members import Credentials
-from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.errors import EtcdRefusedError
+from batchkeeper.stores.etcd.wire.members import Credentials
+from batchkeeper.stores.etcd.wire.protos import messages
 from batchkeeper.stores.keys import sort_keys
 from batchkeeper.testing.servers import EtcdServer, ZooKeeperServer
 

@@ -22,7 +22,7 @@ _TIMEOUT: Final = 10.0
 def etcd3_client(url: StoreURL) -> Iterator[Any]:
     """Yield etcd3's client of a store."""
     # This import makes etcd3 importable with current versions of protobuf.
-    import_module("....stores.etcd.protos", __package__)
+    import_module("....stores.etcd.wire.protos", __package__)
     host, _, port = url.addresses(2379)[0].rpartition(":")
     client = import_module("etcd3").client(host=host, port=int(port), timeout=_TIMEOUT)
     try:

@@ -13,7 +13,7 @@ import grpc
 
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
-from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.stores.etcd.wire.protos import messages
 
 from ..work import Step
 from .puts import in_threads

@@ -30,7 +30,7 @@ from batchkeeper.pipeline.jobs.folder import Folder
 from batchkeeper.pipeline.jobs.manifest import DATA
 from batchkeeper.pipeline.jobs.progress import Steps
 from batchkeeper.pipeline.options import parse_options
-from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.stores.etcd.wire.protos import messages
 
 from ..limits.puts import PLAIN, check_outcomes, seed
 from ..rows import Figures

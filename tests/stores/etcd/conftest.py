@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
 from batchkeeper.testing.servers import EtcdServer
 
 from .opening import Pair, opened, recorded

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.stores.etcd.wire.protos import messages
 
 #: Returns the answer to a request of a method: an error, bytes, or ``None`` to pass it on.
 Imitation: TypeAlias = Callable[[str, bytes], "tuple[grpc.StatusCode, str] | bytes | None"]

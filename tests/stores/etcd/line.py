@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from batchkeeper.ops import IndeterminateError
-from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages
 
 from ...waiting import soon
 

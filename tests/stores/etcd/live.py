@@ -13,9 +13,9 @@ import grpc
 from batchkeeper.ops import MetadataStoreError, WatchEvent
 from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.members import Credentials
-from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.members import Credentials
+from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages
 
 from ...waiting import soon, until
 

@@ -12,9 +12,9 @@ from batchkeeper.ops import AuthenticationError
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd import members
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.errors import EtcdRefusedError, Reason
-from batchkeeper.stores.etcd.members import Credentials
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.errors import EtcdRefusedError, Reason
+from batchkeeper.stores.etcd.wire.members import Credentials
 
 from ...waiting import soon
 

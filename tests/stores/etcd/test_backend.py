@@ -33,10 +33,10 @@ from batchkeeper.ops import (
 from batchkeeper.stores import ConnectOptions, RequestRefusedError, connect, parse_url
 from batchkeeper.stores.etcd import estimates
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.estimates import Refusals
-from batchkeeper.stores.etcd.hot import nested_write
-from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.stores.etcd.sizes.estimates import Refusals
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages
+from batchkeeper.stores.etcd.writes.hot import nested_write
 from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import PATIENCE, soon

@@ -20,8 +20,8 @@ from batchkeeper.ops import (
     RevisionCompactedError,
 )
 from batchkeeper.stores.etcd import changes as module
-from batchkeeper.stores.etcd.members import tells_progress
-from batchkeeper.stores.etcd.watch_messages import create_request
+from batchkeeper.stores.etcd.watches.messages import create_request
+from batchkeeper.stores.etcd.wire.members import tells_progress
 from batchkeeper.testing.servers import EtcdServer
 
 from ...proxy import Proxy

@@ -6,7 +6,7 @@ import pytest
 from grpc import StatusCode
 
 from batchkeeper.ops import AuthenticationError, MetadataStoreError, ValueTooLargeError
-from batchkeeper.stores.etcd.errors import (
+from batchkeeper.stores.etcd.wire.errors import (
     Reason,
     UnansweredError,
     Verdict,

@@ -29,9 +29,9 @@ from batchkeeper.ops import (
 from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.etcd import connection as connection_module
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.members import Credentials
-from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.members import Credentials
+from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages
 from batchkeeper.testing.servers import EtcdServer
 
 from ...proxy import Proxy
@@ -315,7 +315,7 @@ def test_a_server_that_stands_still_past_the_deadline(
 ) -> None:
     """A sent write without an id is indeterminate, a read timed out; the rest is never sent."""
     # The calls below then have time enough to say something against the member.
-    monkeypatch.setattr("batchkeeper.stores.etcd.connection._GREETING", 0.1)
+    monkeypatch.setattr("batchkeeper.stores.etcd.wire.connection._GREETING", 0.1)
     server = own_etcd()
     with recorded(server.url) as (backend, connection):
         without_write_ids(connection)

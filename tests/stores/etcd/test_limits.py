@@ -31,13 +31,13 @@ from batchkeeper.ops import (
 from batchkeeper.stores import RequestRefusedError
 from batchkeeper.stores.etcd import reads, requests
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.estimates import (
-    ANSWER_BYTES,
+from batchkeeper.stores.etcd.sizes.estimates import (
     AnswerBytes,
     Pace,
     RequestBytes,
 )
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.members import ANSWER_BYTES
 from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import soon

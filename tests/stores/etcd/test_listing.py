@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchkeeper.stores.etcd.listing import Listing
+from batchkeeper.stores.etcd.reads.listing import Listing
 
 
 class Keys:

@@ -39,10 +39,14 @@ from batchkeeper.stores.etcd import backend as backend_module
 from batchkeeper.stores.etcd import connection as connection_module
 from batchkeeper.stores.etcd import members
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import EtcdConnection, FlatOnlyError
-from batchkeeper.stores.etcd.members import Credentials, checks_nested_permissions, may_lose_writes
-from batchkeeper.stores.etcd.protos import grpc_stubs, messages
-from batchkeeper.stores.etcd.write_ids import WriteIds
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection, FlatOnlyError
+from batchkeeper.stores.etcd.wire.members import (
+    Credentials,
+    checks_nested_permissions,
+    may_lose_writes,
+)
+from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages
+from batchkeeper.stores.etcd.writes.write_ids import WriteIds
 from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import PATIENCE, soon, until

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from batchkeeper.ops import ABSENT, BadVersionError, Delete, Get, Put, Stat
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.errors import Reason, UnansweredError
-from batchkeeper.stores.etcd.estimates import Patience
-from batchkeeper.stores.etcd.members import Credentials
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.errors import Reason, UnansweredError
+from batchkeeper.stores.etcd.wire.members import Credentials
+from batchkeeper.stores.etcd.wire.patience import Patience
 from batchkeeper.testing.servers import EtcdServer
 
 from ...proxy import Proxy

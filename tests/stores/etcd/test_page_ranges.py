@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchkeeper.stores.etcd.page_ranges import PageRanges
+from batchkeeper.stores.etcd.reads.page_ranges import PageRanges
 
 
 class Keys:

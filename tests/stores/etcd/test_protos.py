@@ -13,7 +13,7 @@ from ...programs import run_python
 
 pytestmark = pytest.mark.slow  # Each starts a Python.
 
-LOAD = "from batchkeeper.stores.etcd.protos import grpc_stubs, messages\n"
+LOAD = "from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages\n"
 WORKS = (
     "request = messages.TxnRequest(success=[{'request_put': {'key': b'k', 'value': b'v'}}])\n"
     "assert messages.TxnRequest.FromString(request.SerializeToString()) == request\n"
@@ -128,7 +128,7 @@ def test_a_missing_module_of_our_own_is_no_advice_to_install() -> None:
     """A bundle that has left one out is told which one."""
     run(
         "import sys\n"
-        "sys.modules['batchkeeper.stores.etcd.guard'] = None\n"
+        "sys.modules['batchkeeper.stores.etcd.session.guard'] = None\n"
         "import batchkeeper as bk\n"
         "try:\n"
         "    bk.open_store('etcd://127.0.0.1:1')\n"

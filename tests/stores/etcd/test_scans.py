@@ -15,11 +15,11 @@ import batchkeeper as bk
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd import scans as module
 from batchkeeper.stores.etcd import splitting
-from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.errors import UnansweredError
-from batchkeeper.stores.etcd.lineage import Lineage
-from batchkeeper.stores.etcd.members import Credentials
-from batchkeeper.stores.etcd.scans import Scans, _Page
+from batchkeeper.stores.etcd.reads.scans import Scans, _Page
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.errors import UnansweredError
+from batchkeeper.stores.etcd.wire.lineage import Lineage
+from batchkeeper.stores.etcd.wire.members import Credentials
 from batchkeeper.testing.servers import EtcdServer
 
 from ...contents import contents, put_all

@@ -12,8 +12,8 @@ from batchkeeper.ops import ABSENT, Get, GetChildren, Put, Stat, UnsupportedErro
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd import writer
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.protos import messages
 from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import soon

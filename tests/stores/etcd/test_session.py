@@ -31,10 +31,10 @@ from batchkeeper.ops import (
 from batchkeeper.stores import connect
 from batchkeeper.stores.etcd import backend as backend_module
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.errors import EtcdRefusedError
-from batchkeeper.stores.etcd.keep_alives import KeepAlives
-from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.stores.etcd.session.keep_alives import KeepAlives
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.errors import EtcdRefusedError
+from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages
 from batchkeeper.stores.session import SessionMachine
 from batchkeeper.testing.servers import EtcdServer
 

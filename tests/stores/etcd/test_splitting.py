@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchkeeper.stores.etcd.splitting import Bucket, cuts
+from batchkeeper.stores.etcd.reads.splitting import Bucket, cuts
 
 
 class Keys:

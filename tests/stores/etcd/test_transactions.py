@@ -29,7 +29,7 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import EtcdConnection
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection
 from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import soon

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchkeeper.ops import ABSENT, Check, Delete, Exists, Get, GetChildren, Put, Transaction
-from batchkeeper.stores.etcd.attempts import Attempt, Terms
-from batchkeeper.stores.etcd.batches import even_parts
-from batchkeeper.stores.etcd.counters import Counters
-from batchkeeper.stores.etcd.fields import none_within
-from batchkeeper.stores.etcd.groups import session_exists
-from batchkeeper.stores.etcd.hot import nested_write
-from batchkeeper.stores.etcd.plan import FlatPlan, NestedPlan
-from batchkeeper.stores.etcd.protos import messages
-from batchkeeper.stores.etcd.read_forms import FIRST_PAGE, read_request
-from batchkeeper.stores.etcd.session import SessionLease
+from batchkeeper.stores.etcd.reads.ranges import FIRST_PAGE, read_request
+from batchkeeper.stores.etcd.session.session import SessionLease
+from batchkeeper.stores.etcd.wire.batches import even_parts
+from batchkeeper.stores.etcd.wire.fields import none_within
+from batchkeeper.stores.etcd.wire.protos import messages
+from batchkeeper.stores.etcd.writes.attempts import Attempt, Terms
+from batchkeeper.stores.etcd.writes.counters import Counters
+from batchkeeper.stores.etcd.writes.groups import session_exists
+from batchkeeper.stores.etcd.writes.hot import nested_write
+from batchkeeper.stores.etcd.writes.plan import FlatPlan, NestedPlan
 
 PREFIX = "/prä"
 

@@ -34,11 +34,11 @@ from batchkeeper.ops import (
     TransactionRefusedError,
 )
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import EtcdConnection, FlatOnlyError
-from batchkeeper.stores.etcd.errors import EtcdRefusedError, Reason
-from batchkeeper.stores.etcd.members import Credentials
-from batchkeeper.stores.etcd.protos import messages
-from batchkeeper.stores.etcd.write_ids import WriteIds
+from batchkeeper.stores.etcd.wire.connection import EtcdConnection, FlatOnlyError
+from batchkeeper.stores.etcd.wire.errors import EtcdRefusedError, Reason
+from batchkeeper.stores.etcd.wire.members import Credentials
+from batchkeeper.stores.etcd.wire.protos import messages
+from batchkeeper.stores.etcd.writes.write_ids import WriteIds
 from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import PATIENCE, soon

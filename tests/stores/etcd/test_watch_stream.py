@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from batchkeeper.ops import OperationTimeoutError
-from batchkeeper.stores.etcd.lineage import Lineage
-from batchkeeper.stores.etcd.protos import messages
-from batchkeeper.stores.etcd.watches import EtcdWatches
+from batchkeeper.stores.etcd.watches.watches import EtcdWatches
+from batchkeeper.stores.etcd.wire.lineage import Lineage
+from batchkeeper.stores.etcd.wire.protos import messages
 
 from ...waiting import soon, until
 from .live import Told

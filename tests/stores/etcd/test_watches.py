@@ -33,14 +33,14 @@ from batchkeeper.stores import connect
 from batchkeeper.stores.etcd import watch_stream
 from batchkeeper.stores.etcd import watches as module
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.errors import Reason
-from batchkeeper.stores.etcd.keep_alives import KeepAlives
-from batchkeeper.stores.etcd.members import tells_progress
-from batchkeeper.stores.etcd.protos import grpc_stubs, messages
-from batchkeeper.stores.etcd.watch import EtcdWatch
-from batchkeeper.stores.etcd.watch_messages import cancel_request
-from batchkeeper.stores.etcd.watch_stream import WatchStream
-from batchkeeper.stores.etcd.watches import EtcdWatches
+from batchkeeper.stores.etcd.session.keep_alives import KeepAlives
+from batchkeeper.stores.etcd.watches.messages import cancel_request
+from batchkeeper.stores.etcd.watches.stream import WatchStream
+from batchkeeper.stores.etcd.watches.watch import EtcdWatch
+from batchkeeper.stores.etcd.watches.watches import EtcdWatches
+from batchkeeper.stores.etcd.wire.errors import Reason
+from batchkeeper.stores.etcd.wire.members import tells_progress
+from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages
 from batchkeeper.testing.servers import EtcdServer
 
 from ...histories.nemesis import commit_everything
