@@ -17,7 +17,7 @@ from rocksdict import Options, Rdict
 import batchkeeper as bk
 from batchkeeper.ops.results import key_named, printable
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.etcd import changes as etcd_changes
+from batchkeeper.stores.etcd.watches import changes as etcd_changes
 from batchkeeper.stores.etcd.wire.connection import EtcdConnection
 from batchkeeper.stores.etcd.wire.errors import EtcdRefusedError
 from batchkeeper.stores.etcd.wire.members import Credentials

@@ -10,8 +10,8 @@ import pytest
 
 from batchkeeper.ops import AuthenticationError
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.etcd import members
 from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.stores.etcd.wire import members
 from batchkeeper.stores.etcd.wire.connection import EtcdConnection
 from batchkeeper.stores.etcd.wire.errors import EtcdRefusedError, Reason
 from batchkeeper.stores.etcd.wire.members import Credentials

@@ -31,8 +31,8 @@ from batchkeeper.ops import (
     ValueTooLargeError,
 )
 from batchkeeper.stores import ConnectOptions, RequestRefusedError, connect, parse_url
-from batchkeeper.stores.etcd import estimates
 from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.stores.etcd.sizes import estimates
 from batchkeeper.stores.etcd.sizes.estimates import Refusals
 from batchkeeper.stores.etcd.wire.connection import EtcdConnection
 from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages

@@ -19,7 +19,7 @@ from batchkeeper.ops import (
     Put,
     RevisionCompactedError,
 )
-from batchkeeper.stores.etcd import changes as module
+from batchkeeper.stores.etcd.watches import changes as module
 from batchkeeper.stores.etcd.watches.messages import create_request
 from batchkeeper.stores.etcd.wire.members import tells_progress
 from batchkeeper.testing.servers import EtcdServer

@@ -24,12 +24,12 @@ from batchkeeper.ops import (
     TransactionRefusedError,
 )
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.etcd import groups, plan
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.sizes.estimates import Refusals
 from batchkeeper.stores.etcd.wire.connection import EtcdConnection
 from batchkeeper.stores.etcd.wire.errors import EtcdRefusedError, Reason
 from batchkeeper.stores.etcd.wire.protos import messages
+from batchkeeper.stores.etcd.writes import groups, plan
 from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import PATIENCE, soon

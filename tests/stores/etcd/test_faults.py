@@ -27,8 +27,8 @@ from batchkeeper.ops import (
     StoreUnavailableError,
 )
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.etcd import connection as connection_module
 from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.stores.etcd.wire import connection as connection_module
 from batchkeeper.stores.etcd.wire.connection import EtcdConnection
 from batchkeeper.stores.etcd.wire.members import Credentials
 from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages

@@ -29,8 +29,9 @@ from batchkeeper.ops import (
     ValueTooLargeError,
 )
 from batchkeeper.stores import RequestRefusedError
-from batchkeeper.stores.etcd import reads, requests
 from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.stores.etcd.reads import reader as reads
+from batchkeeper.stores.etcd.sizes import requests
 from batchkeeper.stores.etcd.sizes.estimates import (
     AnswerBytes,
     Pace,

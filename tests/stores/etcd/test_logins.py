@@ -36,9 +36,9 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores import Backend, ConnectOptions, RequestRefusedError, connect
 from batchkeeper.stores.etcd import backend as backend_module
-from batchkeeper.stores.etcd import connection as connection_module
-from batchkeeper.stores.etcd import members
 from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.stores.etcd.wire import connection as connection_module
+from batchkeeper.stores.etcd.wire import members
 from batchkeeper.stores.etcd.wire.connection import EtcdConnection, FlatOnlyError
 from batchkeeper.stores.etcd.wire.members import (
     Credentials,

@@ -133,7 +133,7 @@ def test_a_missing_module_of_our_own_is_no_advice_to_install() -> None:
         "try:\n"
         "    bk.open_store('etcd://127.0.0.1:1')\n"
         "except bk.UnsupportedError as error:\n"
-        "    assert 'stores.etcd.guard' in str(error) and 'pip' not in str(error), error\n"
+        "    assert 'stores.etcd.session.guard' in str(error) and 'pip' not in str(error), error\n"
         "else:\n"
         "    raise SystemExit('no error')\n"
     )

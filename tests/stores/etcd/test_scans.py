@@ -13,8 +13,8 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.etcd import scans as module
-from batchkeeper.stores.etcd import splitting
+from batchkeeper.stores.etcd.reads import scans as module
+from batchkeeper.stores.etcd.reads import splitting
 from batchkeeper.stores.etcd.reads.scans import Scans, _Page
 from batchkeeper.stores.etcd.wire.connection import EtcdConnection
 from batchkeeper.stores.etcd.wire.errors import UnansweredError

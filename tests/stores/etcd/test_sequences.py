@@ -10,10 +10,10 @@ import pytest
 
 from batchkeeper.ops import ABSENT, Get, GetChildren, Put, Stat, UnsupportedError
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.etcd import writer
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.wire.connection import EtcdConnection
 from batchkeeper.stores.etcd.wire.protos import messages
+from batchkeeper.stores.etcd.writes import writer
 from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import soon

@@ -30,10 +30,10 @@ from batchkeeper.ops import (
     WatchEvent,
 )
 from batchkeeper.stores import connect
-from batchkeeper.stores.etcd import watch_stream
-from batchkeeper.stores.etcd import watches as module
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.session.keep_alives import KeepAlives
+from batchkeeper.stores.etcd.watches import stream as watch_stream
+from batchkeeper.stores.etcd.watches import watches as module
 from batchkeeper.stores.etcd.watches.messages import cancel_request
 from batchkeeper.stores.etcd.watches.stream import WatchStream
 from batchkeeper.stores.etcd.watches.watch import EtcdWatch
