@@ -23,9 +23,8 @@ from ..ops.errors import (
     LockBusyError,
     LockLostError,
     MetadataStoreError,
-    SessionLostError,
     StoreClosedError,
-    passes,
+    passes_anew,
 )
 from ..ops.log import get_logger
 from ..ops.operations import check_value
@@ -358,7 +357,7 @@ class AsyncElection(AsyncHold):
             except MetadataStoreError as error:
                 if candidacy.over.is_set():
                     return
-                if not (passes(error) or isinstance(error, SessionLostError)):
+                if not passes_anew(error):
                     raise
                 await candidacy.over.wait(_BACKOFF.pause(failures))
                 failures += 1

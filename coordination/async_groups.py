@@ -14,10 +14,10 @@ from ..batching import AsyncMetadataStore
 from ..ops.backoff import Backoff
 from ..ops.errors import (
     MetadataStoreError,
-    SessionLostError,
     StoreClosedError,
     StoreUnavailableError,
     passes,
+    passes_anew,
 )
 from ..ops.log import get_logger
 from ..ops.operations import Get
@@ -223,7 +223,7 @@ class AsyncGroup:
             if await membership.attempt():
                 log.info("joined again", path=membership.path)
         except MetadataStoreError as error:
-            if not (passes(error) or isinstance(error, SessionLostError)):
+            if not passes_anew(error):
                 log.info("joins no more", path=membership.path, reason=str(error))
                 membership.drop()
 

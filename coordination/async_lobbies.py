@@ -31,11 +31,7 @@ from typing import Final
 
 from ..batching import AsyncMetadataStore
 from ..ops.backoff import Backoff
-from ..ops.errors import (
-    MetadataStoreError,
-    SessionLostError,
-    passes,
-)
+from ..ops.errors import MetadataStoreError, SessionLostError, passes, passes_anew
 from ..ops.paths import check_path
 from .async_background import AsyncGate, AsyncSignal
 from .async_claims import AsyncClaim, async_warden
@@ -124,7 +120,7 @@ class AsyncLobby:
             try:
                 return await self.claim(need, value, deadline, wait=wait)
             except MetadataStoreError as error:
-                passing = passes(error) or isinstance(error, SessionLostError)
+                passing = passes_anew(error)
                 if not (passing and wait) or deadline.passed:
                     raise
             await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))

@@ -28,6 +28,7 @@ from ..ops.errors import (
     TransactionRefusedError,
     check_conflict,
     passes,
+    passes_anew,
 )
 from ..ops.log import get_logger
 from ..ops.operations import ABSENT, Check, Delete, Part, Put, check_value
@@ -272,7 +273,7 @@ class AsyncMembership:
             except LockBusyError:
                 raise
             except MetadataStoreError as error:
-                passing = passes(error) or isinstance(error, SessionLostError)
+                passing = passes_anew(error)
                 if not passing or deadline.passed:
                     raise
             await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))

@@ -22,11 +22,11 @@ from ..ops.errors import (
     LockLostError,
     MetadataStoreError,
     OperationTimeoutError,
-    SessionLostError,
     TransactionRefusedError,
     check_conflict,
     is_conflict,
     passes,
+    passes_anew,
 )
 from ..ops.log import get_logger
 from ..ops.operations import ABSENT, Check, Delete, Put
@@ -183,7 +183,7 @@ class AsyncWorkQueue:
                 job = await self._attempt(name, deadline.for_request())
                 claimed = job is not None
             except MetadataStoreError as error:
-                passing = passes(error) or isinstance(error, SessionLostError)
+                passing = passes_anew(error)
                 if not passing or deadline.passed:
                     raise
                 log.info("a claim is tried again", path=self._path, reason=str(error))

@@ -76,6 +76,7 @@ __all__ = [
     "error_class",
     "is_conflict",
     "passes",
+    "passes_anew",
 ]
 
 
@@ -302,6 +303,11 @@ def passes(error: MetadataStoreError | type[MetadataStoreError]) -> bool:
     after a look at the path.
     """
     return error.retriable or error.outcome == "unknown"
+
+
+def passes_anew(error: MetadataStoreError) -> bool:
+    """Say the same of an attempt that may run in another session: the store begins a new one."""
+    return passes(error) or isinstance(error, SessionLostError)
 
 
 def is_conflict(error: MetadataStoreError) -> bool:

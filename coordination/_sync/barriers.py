@@ -20,11 +20,11 @@ from ...ops.errors import (
     MetadataStoreError,
     NotFoundError,
     OperationTimeoutError,
-    SessionLostError,
     StoreUnavailableError,
     TransactionRefusedError,
     ValueDecodeError,
     passes,
+    passes_anew,
     shape,
 )
 from ...ops.log import get_logger
@@ -194,7 +194,7 @@ class DoubleBarrier:
                             pass  # One check serves all changes before it.
                     return True
             except MetadataStoreError as error:
-                passing = passes(error) or isinstance(error, SessionLostError)
+                passing = passes_anew(error)
                 if passing and deadline.passed and not isinstance(error, StoreUnavailableError):
                     return False
                 if not passing or deadline.passed:

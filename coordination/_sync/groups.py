@@ -12,10 +12,10 @@ from ...batching import MetadataStore
 from ...ops.backoff import Backoff
 from ...ops.errors import (
     MetadataStoreError,
-    SessionLostError,
     StoreClosedError,
     StoreUnavailableError,
     passes,
+    passes_anew,
 )
 from ...ops.log import get_logger
 from ...ops.operations import Get
@@ -219,7 +219,7 @@ class Group:
             if membership.attempt():
                 log.info("joined again", path=membership.path)
         except MetadataStoreError as error:
-            if not (passes(error) or isinstance(error, SessionLostError)):
+            if not passes_anew(error):
                 log.info("joins no more", path=membership.path, reason=str(error))
                 membership.drop()
 

@@ -29,11 +29,7 @@ from typing import Final
 
 from ...batching import MetadataStore
 from ...ops.backoff import Backoff
-from ...ops.errors import (
-    MetadataStoreError,
-    SessionLostError,
-    passes,
-)
+from ...ops.errors import MetadataStoreError, SessionLostError, passes, passes_anew
 from ...ops.paths import check_path
 from ..background import Gate, Signal
 from ..contenders import Contender, Need, blocking, line_of, parse
@@ -122,7 +118,7 @@ class Lobby:
             try:
                 return self.claim(need, value, deadline, wait=wait)
             except MetadataStoreError as error:
-                passing = passes(error) or isinstance(error, SessionLostError)
+                passing = passes_anew(error)
                 if not (passing and wait) or deadline.passed:
                     raise
             time.sleep(deadline.within(_BACKOFF.pause(attempts)))

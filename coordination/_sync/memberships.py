@@ -26,6 +26,7 @@ from ...ops.errors import (
     TransactionRefusedError,
     check_conflict,
     passes,
+    passes_anew,
 )
 from ...ops.log import get_logger
 from ...ops.operations import ABSENT, Check, Delete, Part, Put, check_value
@@ -270,7 +271,7 @@ class Membership:
             except LockBusyError:
                 raise
             except MetadataStoreError as error:
-                passing = passes(error) or isinstance(error, SessionLostError)
+                passing = passes_anew(error)
                 if not passing or deadline.passed:
                     raise
             time.sleep(deadline.within(_BACKOFF.pause(attempts)))

@@ -19,11 +19,11 @@ from ...ops.errors import (
     LockLostError,
     MetadataStoreError,
     OperationTimeoutError,
-    SessionLostError,
     TransactionRefusedError,
     check_conflict,
     is_conflict,
     passes,
+    passes_anew,
 )
 from ...ops.log import get_logger
 from ...ops.operations import ABSENT, Check, Delete, Put
@@ -180,7 +180,7 @@ class WorkQueue:
                 job = self._attempt(name, deadline.for_request())
                 claimed = job is not None
             except MetadataStoreError as error:
-                passing = passes(error) or isinstance(error, SessionLostError)
+                passing = passes_anew(error)
                 if not passing or deadline.passed:
                     raise
                 log.info("a claim is tried again", path=self._path, reason=str(error))

@@ -29,12 +29,12 @@ from ...ops.errors import (
     LockBusyError,
     MetadataStoreError,
     NotFoundError,
-    SessionLostError,
     StoreClosedError,
     TransactionRefusedError,
     ValueDecodeError,
     check_conflict,
     passes,
+    passes_anew,
 )
 from ...ops.log import get_logger
 from ...ops.operations import ABSENT, Check, Delete
@@ -343,7 +343,7 @@ class AsyncHosts:
                     timeout=left,
                 )
             except MetadataStoreError as error:  # An outage, too, is waited out for the whole time.
-                if not (passes(error) or isinstance(error, SessionLostError)):
+                if not passes_anew(error):
                     raise
         return await self._group.join(_part(address), data, deadline.left())
 

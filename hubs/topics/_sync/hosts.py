@@ -27,12 +27,12 @@ from ....ops.errors import (
     LockBusyError,
     MetadataStoreError,
     NotFoundError,
-    SessionLostError,
     StoreClosedError,
     TransactionRefusedError,
     ValueDecodeError,
     check_conflict,
     passes,
+    passes_anew,
 )
 from ....ops.log import get_logger
 from ....ops.operations import ABSENT, Check, Delete
@@ -339,7 +339,7 @@ class Hosts:
                     timeout=left,
                 )
             except MetadataStoreError as error:  # An outage, too, is waited out for the whole time.
-                if not (passes(error) or isinstance(error, SessionLostError)):
+                if not passes_anew(error):
                     raise
         return self._group.join(_part(address), data, deadline.left())
 
