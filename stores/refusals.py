@@ -75,8 +75,9 @@ def _unexpected(path: str, condition: Condition, state: State) -> MetadataStoreE
         case "any":
             return None
         case "exists":
-            missing = NotFoundError(f"{path!r} holds no value, expected one", path=path)
-            return missing if actual == ABSENT else None
+            if actual != ABSENT:
+                return None
+            return NotFoundError(f"{path!r} holds no value, expected one", path=path)
         case "absent":
             expected, wanted = ABSENT, None
         case At(expected, wanted):
