@@ -77,6 +77,7 @@ class _Space:
         return self._apply(lowered, commit)
 
     def _apply(self, step: Step, commit: _Commit) -> Stat | MetadataStoreError | None:
+        """Decide a step, carry it out if it may go, and return its answer."""
         path, condition, effect = step
         if isinstance(effect, PutNext):
             # The condition is that of the new path.
@@ -113,6 +114,7 @@ class _Space:
         return self._seen_by(commit.session, stat) if ephemeral else stat
 
     def _transaction(self, steps: list[Step], commit: _Commit) -> Answer:
+        """Apply steps together, or none of them, and return the answer."""
         results: list[Stat | None] = []
         before: list[tuple[str, GetResult | None, LocalSession | None]] = []
         events = len(commit.events)

@@ -54,7 +54,7 @@ def decide(step: Step, state: State) -> MetadataStoreError | None:
     path, condition, effect = step
     error = _unexpected(path, condition, state)
     match effect:
-        case "nothing" | PutValue() | PutNext():
+        case PutValue() | PutNext() | "nothing":
             pass
         case "delete":
             missing = state.version == ABSENT
@@ -72,6 +72,8 @@ def _unexpected(path: str, condition: Condition, state: State) -> MetadataStoreE
     actual, revision, _ = state
     expected: int | None
     match condition:
+        case At():
+            expected, wanted = condition
         case "any":
             return None
         case "exists":
@@ -80,8 +82,6 @@ def _unexpected(path: str, condition: Condition, state: State) -> MetadataStoreE
             return NotFoundError(f"{path!r} holds no value, expected one", path=path)
         case "absent":
             expected, wanted = ABSENT, None
-        case At(expected, wanted):
-            pass
         case _:
             assert_never(condition)
     if expected is not None and expected != actual:

@@ -19,9 +19,10 @@ from typing import Final, Literal, assert_never
 from rocksdict import Rdict, WriteBatch
 
 from ...ops.errors import InvalidSettingError, MetadataStoreError, StoreUnavailableError
-from ...ops.operations import ABSENT
+from ...ops.operations import ABSENT, ReadKind
 from ...ops.paths import children_of
 from ...ops.results import Stat, WatchEvent
+from ...ops.steps import PutNext, PutValue, lower, step_of, steps_in
 from ..backend import (
     Answer,
     Backend,
@@ -33,7 +34,7 @@ from ..backend import (
     WatchHandle,
     WriteRequest,
 )
-from ..refusals import refusal
+from ..refusals import State, decide
 from ..urls import ConnectOptions, StoreURL
 from .commits import Commits
 from .database import Database
@@ -61,6 +62,8 @@ _ANSWER_BYTES: Final = 128 * _MIB
 _TRANSACTION_OPS: Final = 1_000
 
 _NOTHING: Final[frozenset[bytes]] = frozenset()
+#: The kinds of reads that depend on nothing but the record of their path.
+_OF_ONE_RECORD: Final[frozenset[ReadKind]] = frozenset({"get", "exists"})
 
 
 class _Reader:
@@ -119,8 +122,8 @@ class _Reader:
             except Exception as error:
                 raise self._database.unreadable(error, requests) from error
             if self._commits.unsynced:
-                names = any(request.kind == "get_children" for request in requests)
-                self._commits.wait_to_read(None if names else keys)
+                alone = {request.kind for request in requests} <= _OF_ONE_RECORD
+                self._commits.wait_to_read(keys if alone else None)
             return answers
 
     def _answers(self, requests: Sequence[ReadRequest], keys: list[bytes]) -> list[Answer]:
@@ -131,8 +134,14 @@ class _Reader:
         left = iter(requests)
         answers: list[Answer] = [*answer_reads(left, records, self._owns)]
         while len(answers) < len(requests):
-            assert requests[len(answers)].kind == "get_children"
-            answers.append(self._children(requests[len(answers)].path))
+            request = requests[len(answers)]
+            match request.kind:
+                case "get_children":
+                    answers.append(self._children(request.path))
+                case "get" | "exists":
+                    raise AssertionError("a read of one record was not answered")
+                case _:
+                    assert_never(request.kind)
             answers += answer_reads(left, records, self._owns)
         return answers
 
@@ -223,7 +232,7 @@ class _RocksBackend(_Reader):
             if not any([request.options for request in requests]):  # noqa: C419
                 drafted = self._decide_plain(requests, keys)
             if drafted is None:
-                drafted = draft(self._database, commits, self.session, requests, keys)
+                drafted = draft(self._database, commits, self.session, requests)
         except Exception as error:
             raise self._database.unreadable(error, requests) from error
         batch, answers, keys, largest, sessions = drafted
@@ -239,8 +248,9 @@ class _RocksBackend(_Reader):
         return answers, number, True
 
     def _decide_plain(self, requests: Sequence[WriteRequest], keys: list[bytes]) -> Drafted | None:
-        """Decide puts and deletes without options; ``None`` if one meets a value that is not plain.
+        """Decide puts and deletes without options.
 
+        Return ``None`` if there is another write, or if one meets a value that is not plain.
         Deletes count as if they came before the puts (see ``_delete``).
         """
         batch = WriteBatch(raw_mode=True)
@@ -262,19 +272,16 @@ class _RocksBackend(_Reader):
                     continue
             if header is not None and not is_plain(header):
                 return None
-            match request.kind:
-                case "delete":
-                    deletes.append(place)
-                    answers.append(None)
-                case "put":
-                    version = ABSENT if header is None else HEADER.unpack_from(header)[1]
-                    error = refusal(request, version, occupied=False)
-                    assert error is not None, "a put that is plain and may go was not decided"
-                    answers.append(error)
-                case "transaction":
-                    raise AssertionError("a transaction has options")
-                case _:
-                    assert_never(request.kind)
+            if request.kind == "delete":
+                deletes.append(place)
+                answers.append(None)
+            elif request.kind == "put":
+                version = ABSENT if header is None else HEADER.unpack_from(header)[1]
+                error = decide(step_of(request), State(version))
+                assert error is not None, "a put that is plain and may go was not decided"
+                answers.append(error)
+            else:
+                return None
         if deletes:
             self._delete(batch, requests, keys, headers, answers, deletes)
         return Drafted(batch, answers, keys, largest)
@@ -297,7 +304,8 @@ class _RocksBackend(_Reader):
         for index in deletes:
             key, header = keys[index], headers[index]
             actual = ABSENT if header is None else HEADER.unpack_from(header)[1]
-            error = refusal(requests[index], actual, occupied=self._occupied(key, gone))
+            state = State(actual, occupied=self._occupied(key, gone))
+            error = decide(step_of(requests[index]), state)
             if error is None:
                 batch.delete(key)
                 gone.add(key)
@@ -348,17 +356,24 @@ def _events(
     """Return what the writes of a call have changed."""
     events: list[WatchEvent] = []
     for request, answer in zip(requests, answers, strict=True):
-        if isinstance(answer, Stat):
+        if isinstance(answer, MetadataStoreError):
+            continue
+        # Most writes are puts, and need no step.
+        if request.kind == "put" and isinstance(answer, Stat):
             events.append(_put_event(answer))
-        elif answer is None and request.kind == "delete":
-            events.append(WatchEvent("deleted", request.path, None, revision))
-        elif isinstance(answer, list):
-            assert request.options is not None
-            for part, result in zip(request.options.parts, answer, strict=True):
-                if isinstance(result, Stat):
+            continue
+        results = answer if isinstance(answer, list) else [answer]
+        for step, result in zip(steps_in(lower(request)), results, strict=True):
+            match step.effect:
+                case "nothing":
+                    pass
+                case "delete":
+                    events.append(WatchEvent("deleted", step.path, None, revision))
+                case PutValue() | PutNext():
+                    assert isinstance(result, Stat)
                     events.append(_put_event(result))
-                elif part.kind == "delete":
-                    events.append(WatchEvent("deleted", part.path, None, revision))
+                case _:
+                    assert_never(step.effect)
     return events
 
 
