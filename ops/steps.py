@@ -16,6 +16,7 @@ __all__ = [
     "At",
     "Condition",
     "Effect",
+    "Lowered",
     "PartRequest",
     "PutNext",
     "PutValue",
@@ -77,6 +78,10 @@ class Step(NamedTuple):
     effect: Effect
 
 
+#: A write of one path, or the steps of a transaction, which take effect together.
+Lowered: TypeAlias = Step | list[Step]
+
+
 class PartRequest(Protocol):
     """A write of one path: a put, a delete, or a check in a transaction."""
 
@@ -102,15 +107,15 @@ if unmatched := _LOWERED ^ {
 _new = tuple.__new__  # does the work of Step(...) in half the time
 
 
-def lower(write: PartRequest) -> Step | list[Step]:
-    """Return a write as a step; a transaction as the list of its steps, applied together."""
+def lower(write: PartRequest) -> Lowered:
+    """Return a write as a step; a transaction as the list of its steps."""
     options = write.options
     if options is not None and options.parts:
         return [step_of(part) for part in options.parts]
     return step_of(write)
 
 
-def steps_in(lowered: Step | list[Step]) -> list[Step]:
+def steps_in(lowered: Lowered) -> list[Step]:
     """Return the steps of a lowered write, in order."""
     return lowered if isinstance(lowered, list) else [lowered]
 

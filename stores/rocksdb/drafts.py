@@ -13,7 +13,7 @@ from rocksdict import WriteBatch
 from ...ops.errors import MetadataStoreError
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
-from ...ops.steps import PutNext, PutValue, Step, lower, steps_in
+from ...ops.steps import Lowered, PutNext, PutValue, Step, lower, steps_in
 from ..backend import Answer, WriteRequest
 from ..refusals import State, decide, transaction_refused
 from .commits import Commits
@@ -87,7 +87,7 @@ class _Draft:
         database: Database,
         commits: Commits,
         session: RocksSession,
-        lowered: Sequence[Step | list[Step]],
+        lowered: Sequence[Lowered],
     ) -> None:
         self._database = database
         self._session = session
