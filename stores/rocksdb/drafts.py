@@ -221,13 +221,8 @@ class _Draft:
                     _count(self._new_below, changed, +1)
         if self._new_below[key]:
             return True
-        below, _bound = self._database.below(key + b"/")
-        while below.valid():
-            if self._values.get(found := below.key(), found) is not None:
-                return True
-            below.next()
-        below.status()
-        return False
+        values = self._values
+        return any(values.get(key, key) is not None for key in self._database.keys_below(key))
 
     # Sequences
 

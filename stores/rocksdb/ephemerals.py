@@ -35,7 +35,7 @@ def remove_ephemerals(database: Database, commits: Commits, session: int | None 
     Raises:
         MetadataStoreError: RocksDB failed.
     """
-    prefix = EPHEMERALS if session is None else ephemerals_of(session) + b"/"
+    prefix = EPHEMERALS[:-1] if session is None else ephemerals_of(session)
     removed = 0
     number = 0
     try:
@@ -61,17 +61,13 @@ def remove_ephemerals(database: Database, commits: Commits, session: int | None 
 
 def _batches(database: Database, prefix: bytes) -> Iterator[list[tuple[bytes, int, bytes]]]:
     """Yield the keys that list ephemeral values, each with the session and the value's key."""
-    entries, _bound = database.below(prefix)
     listed: list[tuple[bytes, int, bytes]] = []
-    while entries.valid():
-        entry = entries.key()
+    for entry in database.keys_below(prefix):
         if match := _LISTED.fullmatch(entry):
             listed.append((entry, int(match[1], 16), match[2]))
         if len(listed) == _BATCH:
             yield listed
             listed = []
-        entries.next()
-    entries.status()
     if listed:
         yield listed
 
@@ -100,7 +96,7 @@ class Departed:
         with self._lock:
             for session in sorted(self._living):
                 if not lives(self._database.directory, session):
-                    batches = _batches(self._database, ephemerals_of(session) + b"/")
+                    batches = _batches(self._database, ephemerals_of(session))
                     ended = [key for batch in batches for _, _, key in batch]
                     # Readers hold the former set, so it must not change.
                     self._keys = self._keys.union(ended)
