@@ -251,14 +251,15 @@ class _RocksBackend(_Reader):
         """Decide puts and deletes without options.
 
         Return ``None`` if there is another write, or if one meets a value that is not plain.
-        Deletes count as if they came before the puts (see ``_delete``).
+        Deletes count as if they came before the puts: callers cannot rely on any order of different
+        paths.
         """
         batch = WriteBatch(raw_mode=True)
         revision = self._commits.revision + 1
         now = time.time_ns() // 1_000_000
         headers = self._database.headers(keys, self._commits.largest)
         answers: list[Answer] = []
-        deletes: list[int] = []
+        left: list[int] = []
         largest = 0
         while (place := len(answers)) < len(requests):
             request, header = requests[place], headers[place]
@@ -272,54 +273,26 @@ class _RocksBackend(_Reader):
                     continue
             if header is not None and not is_plain(header):
                 return None
-            if request.kind == "delete":
-                deletes.append(place)
-                answers.append(None)
-            elif request.kind == "put":
-                version = ABSENT if header is None else HEADER.unpack_from(header)[1]
-                error = decide(step_of(request), State(version))
-                assert error is not None, "a put that is plain and may go was not decided"
-                answers.append(error)
-            else:
+            if request.kind not in {"put", "delete"}:
                 return None
-        if deletes:
-            self._delete(batch, requests, keys, headers, answers, deletes)
-        return Drafted(batch, answers, keys, largest)
-
-    def _delete(
-        self,
-        batch: WriteBatch,
-        requests: Sequence[WriteRequest],
-        keys: list[bytes],
-        headers: list[bytes | None],
-        answers: list[Answer],
-        deletes: list[int],
-    ) -> None:
-        """Decide the deletes of a call, as if they came before its puts.
-
-        Callers cannot rely on any order of different paths. Among themselves, deletes keep their
-        order, so a leaf and then its parent can be deleted in one call.
-        """
+            left.append(place)
+            answers.append(None)
+        # What is left are deletes, and puts whose conditions do not hold. Deletes keep their order,
+        # so a leaf and then its parent can be deleted in one call.
         gone: set[bytes] = set()
-        for index in deletes:
-            key, header = keys[index], headers[index]
-            actual = ABSENT if header is None else HEADER.unpack_from(header)[1]
-            state = State(actual, occupied=self._occupied(key, gone))
-            error = decide(step_of(requests[index]), state)
+        for place in left:
+            key, header, step = keys[place], headers[place], step_of(requests[place])
+            version = ABSENT if header is None else HEADER.unpack_from(header)[1]
+            occupied = step.effect == "delete" and any(
+                found not in gone for found in self._database.keys_below(key)
+            )
+            error = decide(step, State(version, occupied=occupied))
             if error is None:
+                assert step.effect == "delete", "a put that is plain and may go was not decided"
                 batch.delete(key)
                 gone.add(key)
-            answers[index] = error
-
-    def _occupied(self, key: bytes, gone: set[bytes]) -> bool:
-        """Say whether there is a value below ``key`` that is not among ``gone``."""
-        below, _bound = self._database.below(key + b"/")
-        while below.valid():
-            if below.key() not in gone:
-                return True
-            below.next()
-        below.status()
-        return False
+            answers[place] = error
+        return Drafted(batch, answers, keys, largest)
 
     def watch(
         self,
