@@ -165,8 +165,8 @@ class _Reader:
             else:
                 below.next()
         below.status()
-        texts = [text for name in sorted(names) if (text := _text(name)) is not None]
-        return children_of(path, texts)
+        # A name that is not UTF-8 gets surrogates, and is in no valid path.
+        return children_of(path, [name.decode(errors="surrogateescape") for name in sorted(names)])
 
     def _hidden(self) -> frozenset[bytes]:
         """Return the keys of values still in the database, but no longer in the store."""
@@ -353,13 +353,6 @@ def _events(
 def _put_event(stat: Stat) -> WatchEvent:
     kind: Literal["created", "modified"] = "modified" if stat.version else "created"
     return WatchEvent(kind, stat.path, stat.version, stat.revision)
-
-
-def _text(name: bytes) -> str | None:
-    try:
-        return name.decode()
-    except UnicodeDecodeError:
-        return None  # The key is not a valid path.
 
 
 def connect(
