@@ -39,7 +39,7 @@ from ..urls import ConnectOptions, StoreURL
 from .commits import Commits
 from .database import Database
 from .drafts import Drafted, draft
-from .ephemerals import Departed, remove_ephemerals
+from .ephemerals import Departed, remove_ephemerals, sessions_in
 from .files import open_files, open_files_to_read, prepare, read_meta, read_synced
 from .layout import SESSIONS_FORMAT
 from .scans import ReadOnlyScans, RocksScans, read_only
@@ -61,7 +61,6 @@ _ANSWER_BYTES: Final = 128 * _MIB
 # The most operations in a transaction.
 _TRANSACTION_OPS: Final = 1_000
 
-_NOTHING: Final[frozenset[bytes]] = frozenset()
 #: The kinds of reads that depend on nothing but the record of their path.
 _OF_ONE_RECORD: Final[frozenset[ReadKind]] = frozenset({"get", "exists"})
 
@@ -72,6 +71,7 @@ class _Reader:
     Args:
         database: the database.
         commits: its writes, for which reads wait.
+        departed: the values that are left out.
         scans: the facet for scans.
         max_value_bytes: the largest value.
         owns: whether ephemeral values belong to the session of this store.
@@ -83,6 +83,7 @@ class _Reader:
         self,
         database: Database,
         commits: Commits,
+        departed: Departed,
         scans: Scans,
         max_value_bytes: int,
         *,
@@ -90,6 +91,7 @@ class _Reader:
     ) -> None:
         self._database = database
         self._commits = commits
+        self._departed = departed
         self.scans = scans
         self._owns = owns
         self.tally = Tally()
@@ -128,7 +130,7 @@ class _Reader:
 
     def _answers(self, requests: Sequence[ReadRequest], keys: list[bytes]) -> list[Answer]:
         records = iter(self._database.records(keys, self._commits.largest))
-        if hidden := self._hidden():
+        if hidden := self._departed.keys():
             zipped = zip(keys, records, strict=True)
             records = iter([None if key in hidden else record for key, record in zipped])
         left = iter(requests)
@@ -148,7 +150,7 @@ class _Reader:
     def _children(self, path: str) -> list[str]:
         prefix = b"/" if path == "/" else path.encode() + b"/"
         names: set[bytes] = set()
-        hidden = self._hidden()
+        hidden = self._departed.keys()
         below, _bound = self._database.below(prefix)
         while below.valid():
             key = below.key()
@@ -168,10 +170,6 @@ class _Reader:
         # A name that is not UTF-8 gets surrogates, and is in no valid path.
         return children_of(path, [name.decode(errors="surrogateescape") for name in sorted(names)])
 
-    def _hidden(self) -> frozenset[bytes]:
-        """Return the keys of values still in the database, but no longer in the store."""
-        return _NOTHING
-
     def sync(self, deadline: float) -> None:
         """Do nothing: reads are linearizable."""
 
@@ -188,15 +186,11 @@ class _ReadOnlyBackend(_Reader):
     def __init__(
         self, database: Database, commits: Commits, departed: Departed, max_value_bytes: int
     ) -> None:
-        self._departed = departed
         scans = ReadOnlyScans(database, commits, departed)
-        super().__init__(database, commits, scans, max_value_bytes, owns=False)
+        super().__init__(database, commits, departed, scans, max_value_bytes, owns=False)
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         raise read_only(self._database.directory)
-
-    def _hidden(self) -> frozenset[bytes]:
-        return self._departed.keys()
 
 
 class _RocksBackend(_Reader):
@@ -205,8 +199,9 @@ class _RocksBackend(_Reader):
     def __init__(
         self, database: Database, commits: Commits, session: RocksSession, max_value_bytes: int
     ) -> None:
-        scans = RocksScans(database, commits)
-        super().__init__(database, commits, scans, max_value_bytes, owns=True)
+        departed = Departed(database, sessions=())
+        scans = RocksScans(database, commits, departed)
+        super().__init__(database, commits, departed, scans, max_value_bytes, owns=True)
         self.session = session
 
     @property
@@ -426,7 +421,7 @@ def _connect_read_only(
     try:
         meta = read_meta(directory, db, False, synced, read_only=True)
         database = open_database(directory, db)
-        departed = Departed(database, meta)
+        departed = Departed(database, sessions_in(database, meta))
     except BaseException:
         db.close()
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import Lock
 from typing import Final
 
@@ -16,7 +16,7 @@ from .layout import EPHEMERALS, SESSIONS_FORMAT, Meta, ephemerals_of
 from .sessions import lives
 from .value_format import is_ours, session_of
 
-__all__ = ["Departed", "remove_ephemerals"]
+__all__ = ["Departed", "remove_ephemerals", "sessions_in"]
 
 # The number of values removed at a time, each with one revision.
 _BATCH: Final = 10_000
@@ -73,16 +73,21 @@ def _batches(database: Database, prefix: bytes) -> Iterator[list[tuple[bytes, in
 
 
 class Departed:
-    """The ephemeral values of ended sessions, for a store that is open to read.
+    """The ephemeral values of ended sessions, which are in the database but no longer in the store.
 
-    Such a store shows one moment. The sessions that have values then are known, and only whether
-    they still live can change. A session that has ended stays so.
+    A store that is open to read shows one moment. The sessions that have values then are known, and
+    only whether they still live can change. A session that has ended stays so. A store that is open
+    for writing has removed such values before, and passes no sessions.
+
+    Args:
+        database: the database.
+        sessions: the sessions that have values.
     """
 
-    def __init__(self, database: Database, meta: Meta) -> None:
+    def __init__(self, database: Database, sessions: Iterable[int]) -> None:
         self._database = database
         self._lock = Lock()  # guards the fields below
-        self._living = _sessions(database) if meta.format >= SESSIONS_FORMAT else set()
+        self._living = set(sessions)
         self._keys: frozenset[bytes] = frozenset()
 
     def keys(self) -> frozenset[bytes]:
@@ -104,9 +109,11 @@ class Departed:
             return self._keys
 
 
-def _sessions(database: Database) -> set[int]:
+def sessions_in(database: Database, meta: Meta) -> set[int]:
     """Return the sessions that have ephemeral values."""
     sessions: set[int] = set()
+    if meta.format < SESSIONS_FORMAT:
+        return sessions
     try:
         entries, _bound = database.below(EPHEMERALS)
         while entries.valid():
