@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple, assert_never
 
 from rocksdict import WriteBatch
@@ -97,12 +97,9 @@ class _Draft:
         self._counters: dict[bytes, int] = {}  # for each parent's counter, the next number
         named: list[bytes] = []
         sequential: list[bytes] = []
-        for step in chain.from_iterable(map(steps_in, lowered)):
-            key = step.path.encode()
-            if isinstance(step.effect, PutNext):
-                sequential.append(key)
-            else:
-                named.append(key)
+        for write in lowered:
+            for path, _, effect in steps_in(write):
+                (sequential if isinstance(effect, PutNext) else named).append(path.encode())
         self._named = frozenset(named)
         named += self._likely(sequential)
         headers = database.headers(named, commits.largest)
@@ -128,17 +125,17 @@ class _Draft:
             _, version, revision, created, _ = HEADER.unpack_from(header)
         else:
             return not_ours(path)
-        occupied = effect == "delete" and self._occupied(key)
-        if error := decide(step, _new(State, (version, revision, occupied))):
-            return error
         match effect:
-            case "nothing":
-                return None
-            case "delete":
-                self._set(key, None)
-                return None
             case PutValue() | PutNext():
-                return self._put(path, key, effect, version + 1, created)
+                error = decide(step, _new(State, (version, revision, False)))
+                return error or self._put(path, key, effect, version + 1, created)
+            case "nothing":
+                return decide(step, _new(State, (version, revision, False)))
+            case "delete":
+                error = decide(step, State(version, revision, self._occupied(key)))
+                if error is None:
+                    self._set(key, None)
+                return error
             case _:
                 assert_never(effect)
 
