@@ -1,7 +1,7 @@
 """The vocabulary of batchkeeper: operations, results, versions, paths and errors. No I/O.
 
 - ``operations``: the operations that a caller can submit
-- ``steps``: what a write does: paths, conditions and effects, as back ends see them
+- ``steps``: what a write does: a path, a condition and an effect
 - ``kinds``: the table of kinds: lane, whether it writes, results
 - ``results``: the results of operations, scans and bulk calls
 - ``sessions``: the states and the events of a session

@@ -23,6 +23,7 @@ __all__ = [
     "Step",
     "lower",
     "step_of",
+    "steps_in",
 ]
 
 
@@ -114,6 +115,11 @@ def lower(write: PartRequest) -> Lowered:
     return step_of(write)
 
 
+def steps_in(lowered: Lowered) -> list[Step]:
+    """Return the steps of a lowered write, in order."""
+    return lowered if isinstance(lowered, list) else [lowered]
+
+
 def step_of(write: PartRequest) -> Step:
     """Return a write of one path as a step."""
     expected, options = write.expected_version, write.options
@@ -129,7 +135,7 @@ def step_of(write: PartRequest) -> Step:
             value = write.value or b""
             ephemeral = options is not None and options.ephemeral
             if options is not None and options.sequential:
-                return Step(write.path, "absent", PutNext(value, ephemeral))
+                return _new(Step, (write.path, "absent", _new(PutNext, (value, ephemeral))))
             return _new(Step, (write.path, condition, _new(PutValue, (value, ephemeral))))
         case "delete":
             return _new(Step, (write.path, "exists" if condition == "any" else condition, "delete"))

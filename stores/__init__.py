@@ -1,7 +1,7 @@
 """Back ends: their protocol, the records of their kinds, and a module or folder for each store.
 
 - ``backend``: the protocol between engine and back ends
-- ``refusals``: the errors of writes that the state of their path forbids
+- ``refusals``: decides the error of a write, for all back ends
 - ``kinds``: the record of each kind of store
 - ``urls``: the parts of a URL, and the options for opening a store
 - ``registry``: finds the kind of a URL, and opens its back end

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Sequence
+from functools import cached_property
 from typing import Final, Literal, assert_never
 from weakref import WeakSet
 
@@ -21,11 +22,11 @@ from ..ops.errors import (
 from ..ops.operations import ABSENT
 from ..ops.paths import parent
 from ..ops.results import GetResult, Range, Result, ScanResult, Stat, StatPage, WatchEvent
+from ..ops.steps import PutNext, PutValue, Step, lower, steps_in
 from .backend import (
     Answer,
     Backend,
     Limits,
-    PartRequest,
     ReadRequest,
     Scans,
     Tally,
@@ -33,7 +34,7 @@ from .backend import (
     WriteRequest,
 )
 from .local import LocalSession, LocalWatches
-from .refusals import partly_removed, refusal, transaction_refused
+from .refusals import State, decide, partly_removed, transaction_refused
 from .spans import EVERYTHING, evenly, spans
 from .urls import ConnectOptions, StoreURL
 
@@ -67,70 +68,66 @@ class _Space:
         self.watches = LocalWatches()
 
     def write(self, request: WriteRequest, commit: _Commit) -> Answer:
-        kind = request.kind
-        if kind == "put":
-            return self.put(request, commit)
-        if kind == "delete":
-            return self.delete(request, commit)
-        if kind == "transaction":
-            return self.transaction(request, commit)
-        assert_never(kind)
+        # Most writes are puts like this, and need no step.
+        if request.kind == "put" and request.options is None and request.expected_version is None:
+            return self._put(request.path, request.value or b"", commit, ephemeral=False)
+        lowered = lower(request)
+        if isinstance(lowered, list):
+            return self._transaction(lowered, commit)
+        return self._apply(lowered, commit)
 
-    def put(self, request: PartRequest, commit: _Commit) -> Answer:
-        path, options = request.path, request.options
-        if options is not None and options.sequential:
+    def _apply(self, step: Step, commit: _Commit) -> Stat | MetadataStoreError | None:
+        """Decide a step, carry it out if it may go, and return its answer."""
+        path, condition, effect = step
+        if isinstance(effect, PutNext):
+            # The condition is that of the new path.
             path = self._next(path, commit)
-        found = self.values.get(path)
-        conditional = options is not None or request.expected_version is not None
-        if conditional and (error := self._refusal(request, found)):
+            step = Step(path, condition, effect)
+        if error := decide(step, self._state(path)):
             return error
+        match effect:
+            case "nothing":
+                return None
+            case "delete":
+                self.remove(path, commit)
+                return None
+            case PutValue() | PutNext():
+                return self._put(path, effect.value, commit, ephemeral=effect.ephemeral)
+            case _:
+                assert_never(effect)
+
+    def _put(self, path: str, value: bytes, commit: _Commit, *, ephemeral: bool) -> Stat:
+        found = self.values.get(path)
         created: int | None = commit.now
-        ephemeral, version = options is not None and options.ephemeral, 0
+        version = 0
         if found is not None:
             _, version, _, created, _, ephemeral, _ = found.stat
             version += 1
         elif ephemeral:
             self._own(path, commit.session)
         stat = Stat(path, version, commit.revision, created, commit.now, ephemeral)
-        self.values[path] = GetResult(request.value or b"", stat)
+        self.values[path] = GetResult(value, stat)
         if found is None:
             self._count(path, +1)
         if commit.watched:
             commit.add("created" if found is None else "modified", path, version)
         return self._seen_by(commit.session, stat) if ephemeral else stat
 
-    def delete(self, request: PartRequest, commit: _Commit) -> MetadataStoreError | None:
-        path = request.path
-        found = self.values.get(path)
-        if error := self._refusal(request, found):
-            return error
-        self.remove(path, commit)
-        return None
-
-    def transaction(self, request: WriteRequest, commit: _Commit) -> Answer:
-        assert request.options is not None
-        parts = request.options.parts
+    def _transaction(self, steps: list[Step], commit: _Commit) -> Answer:
+        """Apply steps together, or none of them, and return the answer."""
         results: list[Stat | None] = []
         before: list[tuple[str, GetResult | None, LocalSession | None]] = []
         events = len(commit.events)
-        for index, part in enumerate(parts):
-            path = part.path
+        for index, step in enumerate(steps):
+            path = step.path
             before.append((path, self.values.get(path), self.owners.get(path)))
-            answer: Answer
-            if part.kind == "check":
-                answer = self._refusal(part, self.values.get(path))
-            elif part.kind == "put":
-                answer = self.put(part, commit)
-            elif part.kind == "delete":
-                answer = self.delete(part, commit)
-            else:
-                assert_never(part.kind)
+            answer = self._apply(step, commit)
             if isinstance(answer, MetadataStoreError):
                 for path, value, owner in reversed(before):
                     self._restore(path, value, owner)
                 del commit.events[events:]
                 return transaction_refused(index, answer)
-            results.append(answer if isinstance(answer, Stat) else None)
+            results.append(answer)
         return results
 
     def remove(self, path: str, commit: _Commit) -> None:
@@ -148,11 +145,11 @@ class _Space:
                 self.remove(path, commit)
             commit.publish()
 
-    def _refusal(self, request: PartRequest, found: GetResult | None) -> MetadataStoreError | None:
-        occupied = request.path in self.children
+    def _state(self, path: str) -> State:
+        found, occupied = self.values.get(path), path in self.children
         if found is None:
-            return refusal(request, ABSENT, occupied)
-        return refusal(request, found.stat.version, occupied, found.stat.revision)
+            return State(ABSENT, occupied=occupied)
+        return State(found.stat.version, found.stat.revision, occupied)
 
     def _next(self, path: str, commit: _Commit) -> str:
         """Return the path of a sequential put.
@@ -239,14 +236,7 @@ class _Commit:
         self, space: _Space, session: LocalSession, requests: Sequence[WriteRequest] = ()
     ) -> None:
         self.session = session
-        #: The paths that the commit may change, if it has sequential puts.
-        self.named: set[str] = set()
-        if any(r.options is not None and r.options.sequential for r in requests):
-            self.named = {
-                part.path
-                for request in requests
-                for part in ((request.options and request.options.parts) or (request,))
-            }
+        self._requests = requests
         # A revision without any change does no harm.
         space.revision = self.revision = space.revision + 1
         self.now = time.time_ns() // 1_000_000
@@ -254,6 +244,11 @@ class _Commit:
         self._watches = space.watches
         # A watch begins under the same lock.
         self.watched = space.watches.needed
+
+    @cached_property
+    def named(self) -> set[str]:
+        """The paths that the commit may change."""
+        return {step.path for request in self._requests for step in steps_in(lower(request))}
 
     def add(
         self, kind: Literal["created", "modified", "deleted"], path: str, version: int | None

@@ -54,7 +54,7 @@ def decide(step: Step, state: State) -> MetadataStoreError | None:
     path, condition, effect = step
     error = _unexpected(path, condition, state)
     match effect:
-        case "nothing" | PutValue() | PutNext():
+        case PutValue() | PutNext() | "nothing":
             pass
         case "delete":
             missing = state.version == ABSENT
@@ -72,15 +72,16 @@ def _unexpected(path: str, condition: Condition, state: State) -> MetadataStoreE
     actual, revision, _ = state
     expected: int | None
     match condition:
+        case At():
+            expected, wanted = condition
         case "any":
             return None
         case "exists":
-            missing = NotFoundError(f"{path!r} holds no value, expected one", path=path)
-            return missing if actual == ABSENT else None
+            if actual != ABSENT:
+                return None
+            return NotFoundError(f"{path!r} holds no value, expected one", path=path)
         case "absent":
             expected, wanted = ABSENT, None
-        case At():
-            expected, wanted = condition
         case _:
             assert_never(condition)
     if expected is not None and expected != actual:

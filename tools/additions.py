@@ -1,10 +1,12 @@
 """Show that nobody can add to the operations without being told of every store.
 
 ``python tools/additions.py`` runs in the environment of the types, as ``tox -e additions`` does. In
-a copy of the installed package, it adds what a developer might add first: a kind of writes, and an
-option of puts. Whatever a store would do with them unasked is wrong: it would acknowledge what it
-has not done. So mypy names for the kind every place that decides by kinds, in each store, and the
-option ends the import until it has a capability, which no store states by itself.
+a copy of the installed package, it adds what a developer might add first: a kind of writes, an
+option of puts, a condition and an effect. Whatever a store would do with them unasked is wrong: it
+would acknowledge what it has not done. So mypy names the lowering for a kind, and for a condition
+or an effect each module that decides by them. Memory and RocksDB leave every condition to
+``stores/refusals.py``. An option ends the import until it is lowered, and again until it has a
+capability, which no store states by itself.
 """
 
 from __future__ import annotations
@@ -14,46 +16,93 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import batchkeeper
 
-#: The modules of stores that do different things for different kinds of writes.
-DECIDE: Final = {
-    *("backend.py", "memory.py", "rocksdb/backend.py", "rocksdb/drafts.py", "zookeeper/codecs.py"),
-    *("etcd/lost_answers.py", "etcd/plan.py", "etcd/transactions.py", "etcd/txn.py"),
+#: For each addition that mypy notices, the modules that it has to name.
+NAMED: Final[dict[str, set[str]]] = {
+    "kind": {"ops/steps.py"},
+    "condition": {"stores/refusals.py"},
+    "effect": {
+        *("stores/refusals.py", "stores/memory.py"),
+        *("stores/rocksdb/backend.py", "stores/rocksdb/drafts.py"),
+    },
 }
-_OPERATIONS: Final = "ops/operations.py"
-_KINDS: Final = 'WriteKind: TypeAlias = Literal["put", "delete", "transaction"]'
-_OPTIONS: Final = "    expected_revision: int | None = None\n\n    def __post_init__"
-_UNHANDLED: Final = re.compile(r'stores/([^:]+):\d+: error: .*"assert_never".*touch')
 
 
-def add_kind(folder: Path) -> str | None:
-    """Add a kind of writes; return what is wrong with what mypy says."""
-    _change(folder, _KINDS, _KINDS.replace('"transaction"', '"transaction", "touch"'))
-    output = _run(folder, "-m", "mypy", "--strict", "-p", "batchkeeper.stores")
-    if unnamed := DECIDE - set(_UNHANDLED.findall(output)):
+class Change(NamedTuple):
+    """A text that a module has once, and what it becomes."""
+
+    module: str
+    old: str
+    new: str
+
+
+#: The additions that mypy notices.
+TYPES: Final = {
+    "kind": Change(
+        "ops/operations.py",
+        'Literal["put", "delete", "transaction"]',
+        'Literal["put", "delete", "transaction", "touch"]',
+    ),
+    "condition": Change(
+        "ops/steps.py",
+        'Literal["any", "absent", "exists"]',
+        'Literal["any", "absent", "exists", "touched"]',
+    ),
+    "effect": Change(
+        "ops/steps.py", 'Literal["nothing", "delete"]', 'Literal["nothing", "delete", "touch"]'
+    ),
+}
+_OPTION: Final = Change(
+    "ops/operations.py",
+    "    expected_revision: int | None = None\n\n    def __post_init__",
+    "    expected_revision: int | None = None\n    touch: bool = False\n\n    def __post_init__",
+)
+_LOWERED: Final = Change("ops/steps.py", '{"ephemeral",', '{"touch", "ephemeral",')
+_UNHANDLED: Final = re.compile(
+    r'^batchkeeper/(\S+):\d+: error: .*"assert_never".*\'touch', re.MULTILINE
+)
+
+
+def unnoticed_type(folder: Path, name: str) -> str | None:
+    """Add to a type; return what is wrong with what mypy says."""
+    with _changed(folder, TYPES[name]):
+        output = _run(folder, "-m", "mypy", "--strict", "-p", "batchkeeper.stores")
+    if unnamed := NAMED[name] - set(_UNHANDLED.findall(output)):
         return f"mypy names no place in {', '.join(sorted(unnamed))}:\n{output}"
     return None
 
 
-def add_option(folder: Path) -> str | None:
+def unnoticed_option(folder: Path) -> str | None:
     """Add an option of puts; return what is wrong with how the package takes it."""
-    _change(folder, _OPTIONS, _OPTIONS.replace("\n\n", "\n    must_exist: bool = False\n\n"))
-    output = _run(folder, "-c", "import batchkeeper; batchkeeper.open_store('memory://x')")
-    if "options without a capability" not in output or "must_exist" not in output:
-        return f"a store opens, although the option must_exist needs no capability:\n{output}"
+    opened = "import batchkeeper; batchkeeper.open_store('memory://x')"
+    with _changed(folder, _OPTION):
+        output = _run(folder, "-c", opened)
+        if "options that are not lowered" not in output or "touch" not in output:
+            return f"the import goes on, although the option is not lowered:\n{output}"
+        with _changed(folder, _LOWERED):
+            output = _run(folder, "-c", opened)
+    if "options without a capability" not in output or "touch" not in output:
+        return f"a store opens, although the option needs no capability:\n{output}"
     return None
 
 
-def _change(folder: Path, old: str, new: str) -> None:
-    file = folder / "batchkeeper" / _OPERATIONS
+@contextmanager
+def _changed(folder: Path, change: Change) -> Generator[None, None, None]:
+    file = folder / "batchkeeper" / change.module
     text = file.read_text("utf-8")
-    if text.count(old) != 1:
-        raise SystemExit(f"{_OPERATIONS} does not have once: {old}")
-    file.write_text(text.replace(old, new), "utf-8")
+    if text.count(change.old) != 1:
+        raise SystemExit(f"{change.module} does not have once: {change.old}")
+    file.write_text(text.replace(change.old, change.new), "utf-8")
+    try:
+        yield
+    finally:
+        file.write_text(text, "utf-8")
 
 
 def _run(folder: Path, *arguments: str) -> str:
@@ -69,16 +118,15 @@ def _run(folder: Path, *arguments: str) -> str:
 
 
 def main() -> int:
-    """Try each addition; return the number of those that a store would not notice."""
-    wrong = 0
-    for add in (add_kind, add_option):
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            shutil.copytree(Path(batchkeeper.__file__).parent, folder / "batchkeeper")
-            said = add(folder)
-        sys.stdout.write(f"{add.__name__}: {said or 'every store is named'}\n")
-        wrong += said is not None
-    return wrong
+    """Try each addition; return the number of those that somebody would not notice."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copytree(Path(batchkeeper.__file__).parent, folder / "batchkeeper")
+        wrong = {kind: unnoticed_type(folder, kind) for kind in TYPES}
+        wrong["option"] = unnoticed_option(folder)
+    for added, said in wrong.items():
+        sys.stdout.write(f"{added}: {said or 'all are named'}\n")
+    return sum(said is not None for said in wrong.values())
 
 
 if __name__ == "__main__":

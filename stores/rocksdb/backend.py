@@ -19,9 +19,10 @@ from typing import Final, Literal, assert_never
 from rocksdict import Rdict, WriteBatch
 
 from ...ops.errors import InvalidSettingError, MetadataStoreError, StoreUnavailableError
-from ...ops.operations import ABSENT
+from ...ops.operations import ABSENT, ReadKind
 from ...ops.paths import children_of
 from ...ops.results import Stat, WatchEvent
+from ...ops.steps import PutNext, PutValue, lower, step_of, steps_in
 from ..backend import (
     Answer,
     Backend,
@@ -33,12 +34,12 @@ from ..backend import (
     WatchHandle,
     WriteRequest,
 )
-from ..refusals import refusal
+from ..refusals import State, decide
 from ..urls import ConnectOptions, StoreURL
 from .commits import Commits
 from .database import Database
 from .drafts import Drafted, draft
-from .ephemerals import Departed, remove_ephemerals
+from .ephemerals import Departed, remove_ephemerals, sessions_in
 from .files import open_files, open_files_to_read, prepare, read_meta, read_synced
 from .layout import SESSIONS_FORMAT
 from .scans import ReadOnlyScans, RocksScans, read_only
@@ -60,7 +61,8 @@ _ANSWER_BYTES: Final = 128 * _MIB
 # The most operations in a transaction.
 _TRANSACTION_OPS: Final = 1_000
 
-_NOTHING: Final[frozenset[bytes]] = frozenset()
+#: The kinds of reads that depend on nothing but the record of their path.
+_OF_ONE_RECORD: Final[frozenset[ReadKind]] = frozenset({"get", "exists"})
 
 
 class _Reader:
@@ -69,6 +71,7 @@ class _Reader:
     Args:
         database: the database.
         commits: its writes, for which reads wait.
+        departed: the values that are left out.
         scans: the facet for scans.
         max_value_bytes: the largest value.
         owns: whether ephemeral values belong to the session of this store.
@@ -80,6 +83,7 @@ class _Reader:
         self,
         database: Database,
         commits: Commits,
+        departed: Departed,
         scans: Scans,
         max_value_bytes: int,
         *,
@@ -87,6 +91,7 @@ class _Reader:
     ) -> None:
         self._database = database
         self._commits = commits
+        self._departed = departed
         self.scans = scans
         self._owns = owns
         self.tally = Tally()
@@ -119,27 +124,33 @@ class _Reader:
             except Exception as error:
                 raise self._database.unreadable(error, requests) from error
             if self._commits.unsynced:
-                names = any(request.kind == "get_children" for request in requests)
-                self._commits.wait_to_read(None if names else keys)
+                alone = {request.kind for request in requests} <= _OF_ONE_RECORD
+                self._commits.wait_to_read(keys if alone else None)
             return answers
 
     def _answers(self, requests: Sequence[ReadRequest], keys: list[bytes]) -> list[Answer]:
         records = iter(self._database.records(keys, self._commits.largest))
-        if hidden := self._hidden():
+        if hidden := self._departed.keys():
             zipped = zip(keys, records, strict=True)
             records = iter([None if key in hidden else record for key, record in zipped])
         left = iter(requests)
         answers: list[Answer] = [*answer_reads(left, records, self._owns)]
         while len(answers) < len(requests):
-            assert requests[len(answers)].kind == "get_children"
-            answers.append(self._children(requests[len(answers)].path))
+            request = requests[len(answers)]
+            match request.kind:
+                case "get_children":
+                    answers.append(self._children(request.path))
+                case "get" | "exists":
+                    raise AssertionError("a read of one record was not answered")
+                case _:
+                    assert_never(request.kind)
             answers += answer_reads(left, records, self._owns)
         return answers
 
     def _children(self, path: str) -> list[str]:
         prefix = b"/" if path == "/" else path.encode() + b"/"
         names: set[bytes] = set()
-        hidden = self._hidden()
+        hidden = self._departed.keys()
         below, _bound = self._database.below(prefix)
         while below.valid():
             key = below.key()
@@ -156,12 +167,8 @@ class _Reader:
             else:
                 below.next()
         below.status()
-        texts = [text for name in sorted(names) if (text := _text(name)) is not None]
-        return children_of(path, texts)
-
-    def _hidden(self) -> frozenset[bytes]:
-        """Return the keys of values still in the database, but no longer in the store."""
-        return _NOTHING
+        # A name that is not UTF-8 gets surrogates, and is in no valid path.
+        return children_of(path, [name.decode(errors="surrogateescape") for name in sorted(names)])
 
     def sync(self, deadline: float) -> None:
         """Do nothing: reads are linearizable."""
@@ -179,15 +186,11 @@ class _ReadOnlyBackend(_Reader):
     def __init__(
         self, database: Database, commits: Commits, departed: Departed, max_value_bytes: int
     ) -> None:
-        self._departed = departed
         scans = ReadOnlyScans(database, commits, departed)
-        super().__init__(database, commits, scans, max_value_bytes, owns=False)
+        super().__init__(database, commits, departed, scans, max_value_bytes, owns=False)
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         raise read_only(self._database.directory)
-
-    def _hidden(self) -> frozenset[bytes]:
-        return self._departed.keys()
 
 
 class _RocksBackend(_Reader):
@@ -196,8 +199,9 @@ class _RocksBackend(_Reader):
     def __init__(
         self, database: Database, commits: Commits, session: RocksSession, max_value_bytes: int
     ) -> None:
-        scans = RocksScans(database, commits)
-        super().__init__(database, commits, scans, max_value_bytes, owns=True)
+        departed = Departed(database, sessions=())
+        scans = RocksScans(database, commits, departed)
+        super().__init__(database, commits, departed, scans, max_value_bytes, owns=True)
         self.session = session
 
     @property
@@ -223,7 +227,7 @@ class _RocksBackend(_Reader):
             if not any([request.options for request in requests]):  # noqa: C419
                 drafted = self._decide_plain(requests, keys)
             if drafted is None:
-                drafted = draft(self._database, commits, self.session, requests, keys)
+                drafted = draft(self._database, commits, self.session, requests)
         except Exception as error:
             raise self._database.unreadable(error, requests) from error
         batch, answers, keys, largest, sessions = drafted
@@ -239,16 +243,18 @@ class _RocksBackend(_Reader):
         return answers, number, True
 
     def _decide_plain(self, requests: Sequence[WriteRequest], keys: list[bytes]) -> Drafted | None:
-        """Decide puts and deletes without options; ``None`` if one meets a value that is not plain.
+        """Decide puts and deletes without options.
 
-        Deletes count as if they came before the puts (see ``_delete``).
+        Return ``None`` if there is another write, or if one meets a value that is not plain.
+        Deletes count as if they came before the puts: callers cannot rely on any order of different
+        paths.
         """
         batch = WriteBatch(raw_mode=True)
         revision = self._commits.revision + 1
         now = time.time_ns() // 1_000_000
         headers = self._database.headers(keys, self._commits.largest)
         answers: list[Answer] = []
-        deletes: list[int] = []
+        left: list[int] = []
         largest = 0
         while (place := len(answers)) < len(requests):
             request, header = requests[place], headers[place]
@@ -262,56 +268,26 @@ class _RocksBackend(_Reader):
                     continue
             if header is not None and not is_plain(header):
                 return None
-            match request.kind:
-                case "delete":
-                    deletes.append(place)
-                    answers.append(None)
-                case "put":
-                    version = ABSENT if header is None else HEADER.unpack_from(header)[1]
-                    error = refusal(request, version, occupied=False)
-                    assert error is not None, "a put that is plain and may go was not decided"
-                    answers.append(error)
-                case "transaction":
-                    raise AssertionError("a transaction has options")
-                case _:
-                    assert_never(request.kind)
-        if deletes:
-            self._delete(batch, requests, keys, headers, answers, deletes)
-        return Drafted(batch, answers, keys, largest)
-
-    def _delete(
-        self,
-        batch: WriteBatch,
-        requests: Sequence[WriteRequest],
-        keys: list[bytes],
-        headers: list[bytes | None],
-        answers: list[Answer],
-        deletes: list[int],
-    ) -> None:
-        """Decide the deletes of a call, as if they came before its puts.
-
-        Callers cannot rely on any order of different paths. Among themselves, deletes keep their
-        order, so a leaf and then its parent can be deleted in one call.
-        """
+            if request.kind not in {"put", "delete"}:
+                return None
+            left.append(place)
+            answers.append(None)
+        # What is left are deletes, and puts whose conditions do not hold. Deletes keep their order,
+        # so a leaf and then its parent can be deleted in one call.
         gone: set[bytes] = set()
-        for index in deletes:
-            key, header = keys[index], headers[index]
-            actual = ABSENT if header is None else HEADER.unpack_from(header)[1]
-            error = refusal(requests[index], actual, occupied=self._occupied(key, gone))
+        for place in left:
+            key, header, step = keys[place], headers[place], step_of(requests[place])
+            version = ABSENT if header is None else HEADER.unpack_from(header)[1]
+            occupied = step.effect == "delete" and any(
+                found not in gone for found in self._database.keys_below(key)
+            )
+            error = decide(step, State(version, occupied=occupied))
             if error is None:
+                assert step.effect == "delete", "a put that is plain and may go was not decided"
                 batch.delete(key)
                 gone.add(key)
-            answers[index] = error
-
-    def _occupied(self, key: bytes, gone: set[bytes]) -> bool:
-        """Say whether there is a value below ``key`` that is not among ``gone``."""
-        below, _bound = self._database.below(key + b"/")
-        while below.valid():
-            if below.key() not in gone:
-                return True
-            below.next()
-        below.status()
-        return False
+            answers[place] = error
+        return Drafted(batch, answers, keys, largest)
 
     def watch(
         self,
@@ -348,30 +324,30 @@ def _events(
     """Return what the writes of a call have changed."""
     events: list[WatchEvent] = []
     for request, answer in zip(requests, answers, strict=True):
-        if isinstance(answer, Stat):
+        if isinstance(answer, MetadataStoreError):
+            continue
+        # Most writes are puts, and need no step.
+        if request.kind == "put" and isinstance(answer, Stat):
             events.append(_put_event(answer))
-        elif answer is None and request.kind == "delete":
-            events.append(WatchEvent("deleted", request.path, None, revision))
-        elif isinstance(answer, list):
-            assert request.options is not None
-            for part, result in zip(request.options.parts, answer, strict=True):
-                if isinstance(result, Stat):
+            continue
+        results = answer if isinstance(answer, list) else [answer]
+        for step, result in zip(steps_in(lower(request)), results, strict=True):
+            match step.effect:
+                case "nothing":
+                    pass
+                case "delete":
+                    events.append(WatchEvent("deleted", step.path, None, revision))
+                case PutValue() | PutNext():
+                    assert isinstance(result, Stat)
                     events.append(_put_event(result))
-                elif part.kind == "delete":
-                    events.append(WatchEvent("deleted", part.path, None, revision))
+                case _:
+                    assert_never(step.effect)
     return events
 
 
 def _put_event(stat: Stat) -> WatchEvent:
     kind: Literal["created", "modified"] = "modified" if stat.version else "created"
     return WatchEvent(kind, stat.path, stat.version, stat.revision)
-
-
-def _text(name: bytes) -> str | None:
-    try:
-        return name.decode()
-    except UnicodeDecodeError:
-        return None  # The key is not a valid path.
 
 
 def connect(
@@ -445,7 +421,7 @@ def _connect_read_only(
     try:
         meta = read_meta(directory, db, False, synced, read_only=True)
         database = open_database(directory, db)
-        departed = Departed(database, meta)
+        departed = Departed(database, sessions_in(database, meta))
     except BaseException:
         db.close()
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, cast
 
 from rocksdict import Rdict, RdictIter, ReadOptions
@@ -123,6 +123,14 @@ class Database:
         below = self.db.iter(options)
         below.seek(prefix)
         return below, options
+
+    def keys_below(self, path: bytes) -> Iterator[bytes]:
+        """Yield the keys below a path, in order."""
+        below, _bound = self.below(path + b"/")
+        while below.valid():
+            yield below.key()
+            below.next()
+        below.status()
 
     def unreadable(self, error: Exception, requests: Sequence[Request] = ()) -> MetadataStoreError:
         """Return the caller's error for a failure of RocksDB before anything was written."""

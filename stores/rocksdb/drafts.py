@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple, assert_never
 
 from rocksdict import WriteBatch
@@ -12,8 +13,9 @@ from rocksdict import WriteBatch
 from ...ops.errors import MetadataStoreError
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
-from ..backend import Answer, PartRequest, WriteRequest
-from ..refusals import refusal, transaction_refused
+from ...ops.steps import Lowered, PutNext, PutValue, Step, lower, steps_in
+from ..backend import Answer, WriteRequest
+from ..refusals import State, decide, transaction_refused
 from .commits import Commits
 from .database import Database
 from .layout import SEQUENCE, ephemeral_key, sequence_key
@@ -30,7 +32,7 @@ from .value_format import (
 
 __all__ = ["Drafted", "draft"]
 
-_new = tuple.__new__  # does the work of Stat(...) in half the time
+_new = tuple.__new__  # does the work of Stat(...) and State(...) in half the time
 
 
 class Drafted(NamedTuple):
@@ -56,7 +58,6 @@ def draft(
     commits: Commits,
     session: RocksSession,
     requests: Sequence[WriteRequest],
-    keys: Sequence[bytes],
 ) -> Drafted:
     """Decide writes of all kinds in order, within ``commits.writing``.
 
@@ -68,10 +69,14 @@ def draft(
         commits: its writes.
         session: the session of ephemeral values.
         requests: the writes.
-        keys: the keys of their paths.
     """
-    collected = _Draft(database, commits, session, requests, keys)
-    return collected.finish([*map(collected.decide, requests, keys)])
+    lowered = [*map(lower, requests)]
+    collected = _Draft(database, commits, session, lowered)
+    answers: list[Answer] = [
+        collected.transaction(write) if isinstance(write, list) else collected.apply(write)
+        for write in lowered
+    ]
+    return collected.finish(answers)
 
 
 class _Draft:
@@ -82,8 +87,7 @@ class _Draft:
         database: Database,
         commits: Commits,
         session: RocksSession,
-        requests: Sequence[WriteRequest],
-        keys: Sequence[bytes],
+        lowered: Sequence[Lowered],
     ) -> None:
         self._database = database
         self._session = session
@@ -93,16 +97,9 @@ class _Draft:
         self._counters: dict[bytes, int] = {}  # for each parent's counter, the next number
         named: list[bytes] = []
         sequential: list[bytes] = []
-        for request, key in zip(requests, keys, strict=True):
-            options = request.options
-            if options is None:
-                named.append(key)
-            elif options.sequential:
-                sequential.append(key)
-            elif options.parts:
-                named += [part.path.encode() for part in options.parts]
-            else:
-                named.append(key)
+        for write in lowered:
+            for path, _, effect in steps_in(write):
+                (sequential if isinstance(effect, PutNext) else named).append(path.encode())
         self._named = frozenset(named)
         named += self._likely(sequential)
         headers = database.headers(named, commits.largest)
@@ -113,15 +110,49 @@ class _Draft:
         # For each path, the number of new values below it. Made when it is first needed.
         self._new_below: Counter[bytes] | None = None
 
-    def decide(self, request: WriteRequest, key: bytes) -> Answer:
-        kind = request.kind
-        if kind == "put":
-            return self._put(request, key)
-        if kind == "delete":
-            return self._delete(request, key)
-        if kind == "transaction":
-            return self._transaction(request)
-        assert_never(kind)
+    def apply(self, step: Step) -> Stat | MetadataStoreError | None:
+        """Decide a step, carry it out if it may go, and return its answer."""
+        path, condition, effect = step
+        key = path.encode()
+        if isinstance(effect, PutNext):
+            # The condition is that of the new path.
+            path, key = self._next(path, key)
+            step = Step(path, condition, effect)
+        header = self._values[key]
+        if header is None:
+            version, revision, created = ABSENT, None, self._now
+        elif is_ours(header):
+            _, version, revision, created, _ = HEADER.unpack_from(header)
+        else:
+            return not_ours(path)
+        match effect:
+            case PutValue() | PutNext():
+                error = decide(step, _new(State, (version, revision, False)))
+                return error or self._put(path, key, effect, version + 1, created)
+            case "nothing":
+                return decide(step, _new(State, (version, revision, False)))
+            case "delete":
+                error = decide(step, State(version, revision, self._occupied(key)))
+                if error is None:
+                    self._set(key, None)
+                return error
+            case _:
+                assert_never(effect)
+
+    def transaction(self, steps: list[Step]) -> Answer:
+        """Apply steps together, or none of them, and return the answer."""
+        results: list[Stat | None] = []
+        before = len(self._changed)
+        for index, step in enumerate(steps):
+            answer = self.apply(step)
+            if isinstance(answer, MetadataStoreError):
+                # No other write of the call changes these paths, so they were unchanged before.
+                for key in [*islice(self._changed, before, None)]:
+                    self._set(key, self._found[key])
+                    del self._changed[key]
+                return transaction_refused(index, answer)
+            results.append(answer)
+        return results
 
     def finish(self, answers: list[Answer]) -> Drafted:
         """Return the draft as a batch."""
@@ -146,86 +177,30 @@ class _Draft:
                 batch[counter] = SEQUENCE.pack(number)
         return Drafted(batch, answers, list(self._changed), largest, sessions)
 
-    def _put(self, part: PartRequest, key: bytes) -> Answer:
-        path, options = part.path, part.options
-        if options is not None and options.sequential:
-            path, key = self._next(path, key)
+    def _put(
+        self, path: str, key: bytes, effect: PutValue | PutNext, version: int, created: int
+    ) -> Stat | MetadataStoreError:
         header = self._values[key]
-        if header is None:
-            version, revision, created, session = ABSENT, None, self._now, None
-        elif is_ours(header):
-            _, version, revision, created, _ = HEADER.unpack_from(header)
+        session = None
+        if header is not None:
             session = session_of(header)
-        else:
-            return not_ours(path)
-        if error := _unexpected(part, version, revision):
-            return error
-        if header is None and options is not None and options.ephemeral:
+        elif effect.ephemeral:
             try:
                 self._session.lock()
             except MetadataStoreError as error:
                 return error.for_path(path)
             session = self._session.key
-        version += 1
-        value = part.value or b""
         if session is not None:
             fields = (EPHEMERAL, version, self._revision, created, self._now, session)
-            record = EPHEMERAL_HEADER.pack(*fields) + value
+            record = EPHEMERAL_HEADER.pack(*fields) + effect.value
         elif header is None:
-            record = self._fresh + value
+            record = self._fresh + effect.value
         else:
-            record = HEADER.pack(PLAIN, version, self._revision, created, self._now) + value
+            record = HEADER.pack(PLAIN, version, self._revision, created, self._now) + effect.value
         self._set(key, record)
         # Other sessions' values were removed when the store was opened.
         ephemeral = session is not None
         return _new(Stat, (path, version, self._revision, created, self._now, ephemeral, ephemeral))
-
-    def _delete(self, part: PartRequest, key: bytes) -> MetadataStoreError | None:
-        header = self._values[key]
-        version, revision = ABSENT, None
-        if header is not None:
-            if not is_ours(header):
-                return not_ours(part.path)
-            _, version, revision, _, _ = HEADER.unpack_from(header)
-        if error := refusal(part, version, self._occupied(key), revision):
-            return error
-        self._set(key, None)
-        return None
-
-    def _check(self, part: PartRequest, key: bytes) -> MetadataStoreError | None:
-        header = self._values[key]
-        if header is None:
-            return _unexpected(part, ABSENT, None)
-        if not is_ours(header):
-            return not_ours(part.path)
-        _, version, revision, _, _ = HEADER.unpack_from(header)
-        return _unexpected(part, version, revision)
-
-    def _transaction(self, request: WriteRequest) -> Answer:
-        results: list[Stat | None] = []
-        done: list[bytes] = []
-        assert request.options is not None
-        for index, part in enumerate(request.options.parts):
-            key = part.path.encode()
-            answer: Answer
-            if part.kind == "check":
-                answer = self._check(part, key)
-            elif part.kind == "put":
-                answer = self._put(part, key)
-            elif part.kind == "delete":
-                answer = self._delete(part, key)
-            else:
-                assert_never(part.kind)
-            if isinstance(answer, MetadataStoreError):
-                # No other write of the call changes these paths, so they were unchanged before.
-                for before in done:
-                    self._set(before, self._found[before])
-                    del self._changed[before]
-                return transaction_refused(index, answer)
-            if part.kind != "check":
-                done.append(key)
-            results.append(answer if isinstance(answer, Stat) else None)
-        return results
 
     def _set(self, key: bytes, record: bytes | None) -> None:
         change = (record is not None) - (self._values[key] is not None)
@@ -243,13 +218,8 @@ class _Draft:
                     _count(self._new_below, changed, +1)
         if self._new_below[key]:
             return True
-        below, _bound = self._database.below(key + b"/")
-        while below.valid():
-            if self._values.get(found := below.key(), found) is not None:
-                return True
-            below.next()
-        below.status()
-        return False
+        values = self._values
+        return any(values.get(key, key) is not None for key in self._database.keys_below(key))
 
     # Sequences
 
@@ -286,18 +256,6 @@ class _Draft:
         for prefix in prefixes:
             self._counters[sequence_key(prefix)] -= 1
         return [key for key in likely if key not in self._named]
-
-
-def _unexpected(part: PartRequest, version: int, revision: int | None) -> MetadataStoreError | None:
-    """Return the error of a put or check whose path is not as expected."""
-    expected, options = part.expected_version, part.options
-    if (expected is None or expected == version) and (
-        options is None
-        or options.expected_revision is None
-        or options.expected_revision == revision
-    ):
-        return None
-    return refusal(part, version, occupied=False, revision=revision)
 
 
 def _count(below: Counter[bytes], key: bytes, change: int) -> None:

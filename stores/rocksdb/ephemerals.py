@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import Lock
 from typing import Final
 
@@ -16,7 +16,7 @@ from .layout import EPHEMERALS, SESSIONS_FORMAT, Meta, ephemerals_of
 from .sessions import lives
 from .value_format import is_ours, session_of
 
-__all__ = ["Departed", "remove_ephemerals"]
+__all__ = ["Departed", "remove_ephemerals", "sessions_in"]
 
 # The number of values removed at a time, each with one revision.
 _BATCH: Final = 10_000
@@ -35,7 +35,7 @@ def remove_ephemerals(database: Database, commits: Commits, session: int | None 
     Raises:
         MetadataStoreError: RocksDB failed.
     """
-    prefix = EPHEMERALS if session is None else ephemerals_of(session) + b"/"
+    prefix = EPHEMERALS[:-1] if session is None else ephemerals_of(session)
     removed = 0
     number = 0
     try:
@@ -61,32 +61,33 @@ def remove_ephemerals(database: Database, commits: Commits, session: int | None 
 
 def _batches(database: Database, prefix: bytes) -> Iterator[list[tuple[bytes, int, bytes]]]:
     """Yield the keys that list ephemeral values, each with the session and the value's key."""
-    entries, _bound = database.below(prefix)
     listed: list[tuple[bytes, int, bytes]] = []
-    while entries.valid():
-        entry = entries.key()
+    for entry in database.keys_below(prefix):
         if match := _LISTED.fullmatch(entry):
             listed.append((entry, int(match[1], 16), match[2]))
         if len(listed) == _BATCH:
             yield listed
             listed = []
-        entries.next()
-    entries.status()
     if listed:
         yield listed
 
 
 class Departed:
-    """The ephemeral values of ended sessions, for a store that is open to read.
+    """The ephemeral values of ended sessions, which are in the database but no longer in the store.
 
-    Such a store shows one moment. The sessions that have values then are known, and only whether
-    they still live can change. A session that has ended stays so.
+    A store that is open to read shows one moment. The sessions that have values then are known, and
+    only whether they still live can change. A session that has ended stays so. A store that is open
+    for writing has removed such values before, and passes no sessions.
+
+    Args:
+        database: the database.
+        sessions: the sessions that have values.
     """
 
-    def __init__(self, database: Database, meta: Meta) -> None:
+    def __init__(self, database: Database, sessions: Iterable[int]) -> None:
         self._database = database
         self._lock = Lock()  # guards the fields below
-        self._living = _sessions(database) if meta.format >= SESSIONS_FORMAT else set()
+        self._living = set(sessions)
         self._keys: frozenset[bytes] = frozenset()
 
     def keys(self) -> frozenset[bytes]:
@@ -100,7 +101,7 @@ class Departed:
         with self._lock:
             for session in sorted(self._living):
                 if not lives(self._database.directory, session):
-                    batches = _batches(self._database, ephemerals_of(session) + b"/")
+                    batches = _batches(self._database, ephemerals_of(session))
                     ended = [key for batch in batches for _, _, key in batch]
                     # Readers hold the former set, so it must not change.
                     self._keys = self._keys.union(ended)
@@ -108,9 +109,11 @@ class Departed:
             return self._keys
 
 
-def _sessions(database: Database) -> set[int]:
+def sessions_in(database: Database, meta: Meta) -> set[int]:
     """Return the sessions that have ephemeral values."""
     sessions: set[int] = set()
+    if meta.format < SESSIONS_FORMAT:
+        return sessions
     try:
         entries, _bound = database.below(EPHEMERALS)
         while entries.valid():

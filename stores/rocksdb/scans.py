@@ -28,8 +28,6 @@ _Made = TypeVar("_Made", ScanPage, StatPage)
 # The most keys that a split keeps for each range: they determine how exact the ranges are.
 _KEPT_PER_RANGE: Final = 64
 
-_NOTHING: Final[frozenset[bytes]] = frozenset()
-
 
 class RocksScans:
     """Reads and removes the values under a path, for any number of threads.
@@ -37,13 +35,15 @@ class RocksScans:
     Args:
         database: the database.
         commits: its writes. A walk waits for them, and removals go through them.
+        departed: the values that are left out.
     """
 
     _owns = True  # whether ephemeral values belong to the session of this store
 
-    def __init__(self, database: Database, commits: Commits) -> None:
+    def __init__(self, database: Database, commits: Commits, departed: Departed) -> None:
         self._database = database
         self._commits = commits
+        self._departed = departed
 
     def scan(
         self, prefix: str, within: Range, revision: int | None, timeout: float
@@ -91,7 +91,7 @@ class RocksScans:
             stretches[-1:] = OUTSIDE
         with self._database:
             try:
-                walk = KeyWalk(self._database.db, stretches, self._hidden())
+                walk = KeyWalk(self._database.db, stretches, self._departed.keys())
             except Exception as error:
                 raise self._database.unreadable(error) from error
             self._commits.wait_to_read(None)
@@ -101,10 +101,6 @@ class RocksScans:
         finally:
             self._database.walks.discard(walk)
             walk.close()
-
-    def _hidden(self) -> frozenset[bytes]:
-        """Return the keys of values still in the database, but no longer in the store."""
-        return _NOTHING
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
         """Return ranges with about equally many values. See :class:`Scans`."""
@@ -180,13 +176,6 @@ class ReadOnlyScans(RocksScans):
     """
 
     _owns = False
-
-    def __init__(self, database: Database, commits: Commits, departed: Departed) -> None:
-        super().__init__(database, commits)
-        self._departed = departed
-
-    def _hidden(self) -> frozenset[bytes]:
-        return self._departed.keys()
 
     def delete_recursive(self, path: str, timeout: float) -> int:
         raise read_only(self._database.directory)

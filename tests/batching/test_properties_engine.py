@@ -43,8 +43,9 @@ from batchkeeper.ops import (
     StoreUnavailableError,
     ValueTooLargeError,
 )
+from batchkeeper.ops.steps import step_of
 from batchkeeper.stores.backend import Limits, RequestRefusedError, Tally
-from batchkeeper.stores.refusals import refusal
+from batchkeeper.stores.refusals import State, decide
 
 from .waiting import PATIENCE, until
 
@@ -175,7 +176,7 @@ class ModelStore:
         found = self.values.get(op.path)
         version = ABSENT if found is None else found[1]
         if isinstance(op, Put | Delete):
-            error = refusal(op, version, False)  # type: ignore[arg-type]
+            error = decide(step_of(op), State(version))
             if error is not None:
                 return error
             if isinstance(op, Delete):

@@ -29,7 +29,7 @@ from ....ops.errors import MetadataStoreError, NotEmptyError
 from ....ops.operations import ABSENT, Part
 from ....ops.paths import parent
 from ....ops.results import Stat
-from ....ops.steps import At, Effect, Lowered, PutNext, PutValue, Step, lower, step_of
+from ....ops.steps import At, Effect, Lowered, PutNext, PutValue, Step, lower, step_of, steps_in
 from ...backend import Answer, WriteRequest
 from ...refusals import State, decide, transaction_refused
 from ..wire.fields import (
@@ -64,7 +64,6 @@ __all__ = [
     "form_of",
     "operations_of",
     "refused",
-    "steps_of",
     "unexplained",
 ]
 
@@ -101,11 +100,6 @@ def is_ephemeral(effect: Effect) -> bool:
     return isinstance(effect, PUTS) and effect.ephemeral
 
 
-def steps_of(lowered: Lowered) -> Sequence[Step]:
-    """Return the steps of a write."""
-    return [lowered] if isinstance(lowered, Step) else lowered
-
-
 # Sending
 
 
@@ -129,7 +123,7 @@ def form_of(  # noqa: C901, PLR0912 - the table of conditions and effects, in on
     compares: list[bytes] = []
     changes: list[bytes] = []
     reads: list[bytes] = []
-    steps = steps_of(lowered)
+    steps = steps_in(lowered)
     for index, step in enumerate(steps):
         path, condition, effect = step
         key = (prefix + path).encode()
@@ -227,7 +221,7 @@ def refused(write: WriteRequest, lowered: Lowered, results: Iterator[Any]) -> Pe
 
     It is ``None`` if the results of its reads show no reason.
     """
-    steps = steps_of(lowered)
+    steps = steps_in(lowered)
     there = []
     error: MetadataStoreError | None = None
     index_of_error = 0
@@ -256,7 +250,7 @@ def unexplained(write: WriteRequest, lowered: Lowered) -> Pending:
     etcd evaluates the conditions before it applies anything of the batch, but executes the reads in
     the middle of it. A neighbour in the batch may just have deleted the values below a path.
     """
-    for index, (path, _, effect) in enumerate(steps_of(lowered)):
+    for index, (path, _, effect) in enumerate(steps_in(lowered)):
         if effect == "delete":
             error = NotEmptyError(f"{path!r} has values below it", path=path)
             return error if isinstance(lowered, Step) else transaction_refused(index, error)
@@ -288,7 +282,7 @@ def changes_of(lowered: Lowered) -> list[str]:
 
     Without puts, it is the path of its first delete; a write that changes nothing has none.
     """
-    steps = steps_of(lowered)
+    steps = steps_in(lowered)
     puts = [step.path for step in steps if _puts(step.effect)]
     return puts or [step.path for step in steps if step.effect != "nothing"][:1]
 
@@ -307,12 +301,12 @@ def answer_at_revision(
     if not kvs:
         return Attempt(write)  # It changes nothing.
     kv, lowered = kvs[0], lower(write)
-    if any(_puts(step.effect) for step in steps_of(lowered)):
+    if any(_puts(step.effect) for step in steps_in(lowered)):
         if kv is not None and kv.mod_revision == revision:
             found = iter(kvs)
             answers = [
                 _stat(step.path, next(found), terms) if _puts(step.effect) else None
-                for step in steps_of(lowered)
+                for step in steps_in(lowered)
             ]
             return answers[0] if isinstance(lowered, Step) else answers
     elif kv is None:
@@ -330,7 +324,7 @@ def answer_from_before(write: WriteRequest, there: bool, occupied: bool) -> Pend
     """
     lowered = lower(write)
     if there:
-        nothing: list[Stat | None] = [None for _ in steps_of(lowered)]
+        nothing: list[Stat | None] = [None for _ in steps_in(lowered)]
         return None if isinstance(lowered, Step) else nothing
     return _not_applied(write, lowered, _state(None, occupied=occupied))
 

@@ -20,7 +20,7 @@ from ....ops.log import get_logger
 from ....ops.operations import ABSENT
 from ....ops.paths import parent
 from ....ops.results import Stat
-from ....ops.steps import PutValue, Step, lower
+from ....ops.steps import PutValue, Step, lower, steps_in
 from ...backend import Answer, WriteRequest, send_by
 from ...refusals import session_lost
 from ..session.guard import Guard
@@ -41,7 +41,7 @@ from .attempts import (
     is_sequential,
 )
 from .counters import Counters
-from .forms import crossing, steps_of
+from .forms import crossing
 from .plan import FlatPlan, NestedPlan, Plan, weight
 from .settling import TxnSettler
 
@@ -137,7 +137,7 @@ class Writer:
             expected = request.expected_version
             unconditional = request.value is not None and expected is None
             return unconditional or (asks and expected != ABSENT)
-        steps = steps_of(lower(request))
+        steps = steps_in(lower(request))
         return any(
             isinstance(step.effect, PutValue) and step.condition != "absent" for step in steps
         )
@@ -204,7 +204,7 @@ class Writer:
         if kept.keys().isdisjoint(paths_of(request)):
             return request
         lowered = lower(request)
-        puts = [step for step in steps_of(lowered) if isinstance(step.effect, PutValue)]
+        puts = [step for step in steps_in(lowered) if isinstance(step.effect, PutValue)]
         if not any(step.path in kept for step in puts):
             return request
         unconditional = isinstance(lowered, Step) and lowered.condition == "any"
