@@ -6,7 +6,7 @@ typedef struct {
     Generations known;
     PyObject *requests, *paths, *seen;       /* of the batch */
     PyObject *deleted, *fleeting, *made;     /* of the changes */
-    PyObject *steps;                         /* of the group */
+    PyObject *ops;                           /* of the group */
     PyObject *created;                       /* the first path that the group creates, or None */
     PyObject *last;                          /* a path whose parent is fine, or NULL */
     const char *acl;
@@ -19,7 +19,7 @@ typedef struct {
 typedef struct {
     int opcode;
     int32_t version;
-} Step;
+} Form;
 
 /* The attributes of a put. */
 typedef struct {
@@ -47,30 +47,16 @@ static void put_free(Put *put)
     Py_XDECREF(put->options);
 }
 
-/* Say whether a kind has a name; -1 with an error. */
-static int is_kind(PyObject *kind, PyObject *name)
-{
-    return kind == name ? 1 : PyObject_RichCompareBool(kind, name, Py_EQ);
-}
-
-/* Say whether an option is on: -1 for neither. */
-static int option(PyObject *options, PyObject *name)
-{
-    PyObject *found = PyObject_GetAttr(options, name);
-    int on = found == Py_True ? 1 : found == Py_False ? 0 : -1;
-    Py_XDECREF(found);
-    return on;
-}
-
 static Outcome choose_ephemeral(const Adding *adding, const Put *put, bool looked,
                                 long long expected)
 {
-    int ephemeral = option(put->options, name_ephemeral), sequential = option(put->options, name_sequential);
-    PyObject *size;
-    if (ephemeral < 0 || sequential < 0) {
+    PyObject *only_ephemeral = bound("only_ephemeral"), *size;
+    int ephemeral =
+        only_ephemeral == NULL ? -1 : PyObject_RichCompareBool(put->options, only_ephemeral, Py_EQ);
+    if (ephemeral < 0) {
         return DEFER;
     }
-    if (!ephemeral || sequential || looked) {
+    if (!ephemeral || looked) {
         return STOP;
     }
     if (put->expected != Py_None) {
@@ -79,8 +65,8 @@ static Outcome choose_ephemeral(const Adding *adding, const Put *put, bool looke
     return !find_size(&adding->known, put->path, &size) ? FAILED : size == NULL ? DONE : STOP;
 }
 
-/* Choose the step of a put. */
-static Outcome choose_step(const Adding *adding, const Put *put, PyObject *place, Step *step)
+/* Choose the form of a put. */
+static Outcome choose_form(const Adding *adding, const Put *put, PyObject *place, Form *form)
 {
     PyObject *node = PyDict_GetItemWithError(adding->seen, place), *size;
     long long expected = 0;
@@ -94,13 +80,13 @@ static Outcome choose_step(const Adding *adding, const Put *put, PyObject *place
         }
     }
     if (put->options != Py_None) {
-        step->opcode = EPHEMERAL;
+        form->opcode = EPHEMERAL;
         return choose_ephemeral(adding, put, node != NULL, expected);
     }
-    step->opcode = SET_DATA;
-    step->version = (int32_t)expected;
+    form->opcode = SET_DATA;
+    form->version = (int32_t)expected;
     if (put->expected == Py_None) {
-        step->version = ANY_VERSION;
+        form->version = ANY_VERSION;
         if (node == NULL) {
             if (!find_size(&adding->known, put->path, &size)) {
                 return FAILED;
@@ -108,17 +94,17 @@ static Outcome choose_step(const Adding *adding, const Put *put, PyObject *place
             node = size == NULL ? Py_None : size;
         }
         if (node == Py_None) {
-            step->opcode = CREATE;
+            form->opcode = CREATE;
         }
     } else if (expected == ABSENT) {
         if (node == NULL || node == Py_None) {
-            step->opcode = CREATE;
+            form->opcode = CREATE;
         } else {
             long long version;
             if (!number_at(node, 6, &version) || (int32_t)version != version) {
                 return DEFER;
             }
-            step->version = (int32_t)version;
+            form->version = (int32_t)version;
         }
     }
     return DONE;
@@ -127,9 +113,9 @@ static Outcome choose_step(const Adding *adding, const Put *put, PyObject *place
 /* Say whether the last change of the group is the creation of a value at a path or above it. */
 static Outcome follows_value(const Adding *adding, const char *parent, Py_ssize_t parent_bytes)
 {
-    for (Py_ssize_t k = PyList_Size(adding->steps) - 1; k >= 0; k--) {
+    for (Py_ssize_t k = PyList_Size(adding->ops) - 1; k >= 0; k--) {
         long long opcode, place;
-        if (!read_step(PyList_GetItem(adding->steps, k), &opcode, &place)) {
+        if (!read_op(PyList_GetItem(adding->ops, k), &opcode, &place)) {
             return DEFER;
         }
         if (opcode == CHECK) {
@@ -172,43 +158,43 @@ static Outcome has_parent(const Adding *adding, const char *text, Py_ssize_t byt
     return outcome == DONE ? follows_value(adding, text, bytes) : outcome;
 }
 
-/* Write a step, and note it. */
-static bool write_step(Adding *adding, PyObject *place, PyObject *path, Step step, const char *text,
+/* Write an op, and note it. */
+static bool write_op(Adding *adding, PyObject *place, PyObject *path, Form form, const char *text,
                        Py_ssize_t path_bytes, const char *value, Py_ssize_t value_bytes)
 {
-    Py_ssize_t tail_bytes = step.opcode == SET_DATA ? 4 : adding->acl_bytes;
+    Py_ssize_t tail_bytes = form.opcode == SET_DATA ? 4 : adding->acl_bytes;
     size_t size = (size_t)(CREATE_OVERHEAD + path_bytes + value_bytes + tail_bytes);
     char *at = buffer_grow(&adding->body, size);
     if (at == NULL) {
         return false;
     }
-    at = put_header(at, step.opcode == EPHEMERAL ? CREATE : step.opcode, path_bytes);
+    at = put_header(at, form.opcode == EPHEMERAL ? CREATE : form.opcode, path_bytes);
     memcpy(at, text, (size_t)path_bytes);
     at += path_bytes;
     put32(at, (uint32_t)value_bytes);
     memcpy(at + 4, value, (size_t)value_bytes);
     at += 4 + value_bytes;
-    if (step.opcode == SET_DATA) {
-        put32(at, (uint32_t)step.version);
+    if (form.opcode == SET_DATA) {
+        put32(at, (uint32_t)form.version);
     } else {
         memcpy(at, adding->acl, (size_t)adding->acl_bytes);
-        if (step.opcode == EPHEMERAL) {
+        if (form.opcode == EPHEMERAL) {
             put32(at + adding->acl_bytes - 4, 1);
         }
     }
-    PyObject *opcode = PyLong_FromLong(step.opcode), *bytes = PyLong_FromSsize_t(path_bytes);
+    PyObject *opcode = PyLong_FromLong(form.opcode), *bytes = PyLong_FromSsize_t(path_bytes);
     PyObject *noted =
         opcode == NULL || bytes == NULL ? NULL : untrack(PyTuple_Pack(3, opcode, place, bytes));
-    bool fine = noted != NULL && PyList_Append(adding->steps, noted) == 0 &&
+    bool fine = noted != NULL && PyList_Append(adding->ops, noted) == 0 &&
                 PySet_Add(adding->made, path) == 0;
     Py_XDECREF(noted);
     Py_XDECREF(opcode);
     Py_XDECREF(bytes);
-    if (step.opcode == EPHEMERAL) {
+    if (form.opcode == EPHEMERAL) {
         adding->ephemeral = true;
         fine = fine && PySet_Add(adding->fleeting, path) == 0;
     }
-    if (step.opcode != SET_DATA && adding->created == Py_None) {
+    if (form.opcode != SET_DATA && adding->created == Py_None) {
         Py_DECREF(adding->created);
         adding->created = Py_NewRef(path);
     }
@@ -220,7 +206,7 @@ static bool write_step(Adding *adding, PyObject *place, PyObject *path, Step ste
 static Outcome add_put(Adding *adding, PyObject *place)
 {
     Put put;
-    Step step;
+    Form form;
     Outcome outcome = DEFER;
     const char *text;
     char *value;
@@ -241,11 +227,11 @@ static Outcome add_put(Adding *adding, PyObject *place)
         path_bytes > INT32_MAX || value_bytes > INT32_MAX) {
         goto end;
     }
-    outcome = choose_step(adding, &put, place, &step);
+    outcome = choose_form(adding, &put, place, &form);
     if (outcome != DONE) {
         goto end;
     }
-    if (step.opcode != SET_DATA) {
+    if (form.opcode != SET_DATA) {
         Py_ssize_t parent_bytes = path_bytes - 1;
         while (parent_bytes >= 0 && text[parent_bytes] != '/') {
             parent_bytes--;
@@ -267,11 +253,11 @@ static Outcome add_put(Adding *adding, PyObject *place)
             adding->last_parent_bytes = parent_bytes;
         }
     }
-    Py_ssize_t tail_bytes = step.opcode == SET_DATA ? 4 : adding->acl_bytes;
+    Py_ssize_t tail_bytes = form.opcode == SET_DATA ? 4 : adding->acl_bytes;
     if (adding->size + CREATE_OVERHEAD + path_bytes + value_bytes + tail_bytes > adding->room ||
         adding->operations >= adding->limit) {
         outcome = STOP;
-    } else if (!write_step(adding, place, put.path, step, text, path_bytes, value, value_bytes)) {
+    } else if (!write_op(adding, place, put.path, form, text, path_bytes, value, value_bytes)) {
         outcome = FAILED;
     }
 end:
@@ -310,7 +296,7 @@ static bool adding_open(Adding *adding, PyObject *group, PyObject *batch, PyObje
            get_attribute(changes, name_deleted, &PySet_Type, &adding->deleted) &&
            get_attribute(changes, name_fleeting, &PySet_Type, &adding->fleeting) &&
            get_attribute(changes, name_made, &PySet_Type, &adding->made) &&
-           get_attribute(group, name_steps, &PyList_Type, &adding->steps) &&
+           get_attribute(group, name_ops, &PyList_Type, &adding->ops) &&
            get_attribute(group, name_created, NULL, &adding->created) &&
            get_number(group, name_size, &adding->size) &&
            get_number(group, name_operations, &adding->operations);
@@ -319,7 +305,7 @@ static bool adding_open(Adding *adding, PyObject *group, PyObject *batch, PyObje
 static void adding_close(Adding *adding)
 {
     PyObject *held[] = {adding->requests, adding->paths, adding->seen,    adding->deleted,
-                        adding->fleeting, adding->made,  adding->steps,   adding->created,
+                        adding->fleeting, adding->made,  adding->ops,   adding->created,
                         adding->last};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
         Py_XDECREF(held[i]);

@@ -1,8 +1,8 @@
-/* The answers of a multi's steps: twins of puts.py. */
+/* The answers of a multi's ops: twins of puts.py. */
 
 #include "zookeeper.h"
 
-/* puts.answer_steps */
+/* puts.answer_ops */
 
 /* The makers of the Stats of created, ephemeral and set nodes. */
 typedef struct {
@@ -37,11 +37,13 @@ static bool stats_open(Stats *stats, PyObject *zxid, PyObject *when)
 /* Make the Stat of a plain put that has set its node. */
 static Outcome make_updated(Maker *stat, PyObject *request, PyObject *update, PyObject **made)
 {
+    PyObject *kind = PyObject_GetAttr(request, name_kind);
     PyObject *options = PyObject_GetAttr(request, name_options);
     PyObject *expected = PyObject_GetAttr(request, name_expected_version);
     Outcome outcome = DEFER;
     long long owner;
-    if (options == NULL || expected == NULL || !number_at(update, 6, &owner)) {
+    int is_put = kind == NULL ? -1 : is_kind(kind, name_put);
+    if (is_put < 0 || options == NULL || expected == NULL || !number_at(update, 6, &owner)) {
         goto end;
     }
     long long version = expected == Py_None      ? 1
@@ -50,7 +52,7 @@ static Outcome make_updated(Maker *stat, PyObject *request, PyObject *update, Py
     if (PyErr_Occurred()) {
         goto end;
     }
-    if (owner != 0 || options != Py_None || version <= 0) {
+    if (!is_put || owner != 0 || options != Py_None || version <= 0) {
         outcome = STOP;
         goto end;
     }
@@ -62,27 +64,28 @@ static Outcome make_updated(Maker *stat, PyObject *request, PyObject *update, Py
     *made = fine ? make_stat(stat, PyObject_GetAttr(request, name_path)) : NULL;
     outcome = *made == NULL ? DEFER : DONE;
 end:
+    Py_XDECREF(kind);
     Py_XDECREF(options);
     Py_XDECREF(expected);
     return outcome;
 }
 
-PyObject *answer_steps(PyObject *Py_UNUSED(module), PyObject *arguments)
+PyObject *answer_ops(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    PyObject *steps, *requests, *answers, *updates, *zxid, *when;
-    if (!PyArg_ParseTuple(arguments, "OOO!OOO:answer_steps", &steps, &requests, &PyList_Type,
+    PyObject *ops, *requests, *answers, *updates, *zxid, *when;
+    if (!PyArg_ParseTuple(arguments, "OOO!OOO:answer_ops", &ops, &requests, &PyList_Type,
                           &answers, &updates, &zxid, &when)) {
         return NULL;
     }
-    Py_ssize_t count = length_of(steps), next_update = 0;
+    Py_ssize_t count = length_of(ops), next_update = 0;
     Stats stats = {0};
     PyObject *left = PyList_New(0);
     bool fine = left != NULL && count >= 0 && stats_open(&stats, zxid, when);
     for (Py_ssize_t k = 0; fine && k < count; k++) {
-        PyObject *step = item(steps, k), *request = NULL, *update = NULL, *made = NULL;
+        PyObject *op = item(ops, k), *request = NULL, *update = NULL, *made = NULL;
         long long opcode = 0, place = 0;
         Outcome outcome = STOP;
-        if (step == NULL || !read_step(step, &opcode, &place) ||
+        if (op == NULL || !read_op(op, &opcode, &place) ||
             (request = item(requests, (Py_ssize_t)place)) == NULL) {
             outcome = DEFER;
         } else if ((opcode == CREATE || opcode == EPHEMERAL) && zxid != Py_None) {
@@ -105,19 +108,19 @@ PyObject *answer_steps(PyObject *Py_UNUSED(module), PyObject *arguments)
         } else {
             fine = false;
         }
-        Py_XDECREF(step);
+        Py_XDECREF(op);
         Py_XDECREF(request);
         Py_XDECREF(update);
     }
     stats_close(&stats);
     if (!fine) {
         Py_XDECREF(left);
-        return defer("answer_steps", arguments); /* It sets the same answers again. */
+        return defer("answer_ops", arguments); /* It sets the same answers again. */
     }
     return left;
 }
 
-/* puts.note_steps */
+/* puts.note_ops */
 
 static bool note_size(PyObject *request, PyObject *path, PyObject *young, Py_ssize_t *values,
                       Py_ssize_t *value_bytes)
@@ -143,19 +146,19 @@ static bool forget(PyObject *sizes, PyObject *path)
     return there == 0 || (there > 0 && PyDict_DelItem(sizes, path) == 0);
 }
 
-PyObject *note_steps(PyObject *Py_UNUSED(module), PyObject *arguments)
+PyObject *note_ops(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    PyObject *steps, *requests, *paths, *generations;
+    PyObject *ops, *requests, *paths, *generations;
     Generations known;
-    if (!PyArg_ParseTuple(arguments, "OOOO:note_steps", &steps, &requests, &paths, &generations)) {
+    if (!PyArg_ParseTuple(arguments, "OOOO:note_ops", &ops, &requests, &paths, &generations)) {
         return NULL;
     }
-    Py_ssize_t count = length_of(steps), values = 0, value_bytes = 0;
+    Py_ssize_t count = length_of(ops), values = 0, value_bytes = 0;
     bool fine = count >= 0 && generations_read(&known, generations);
     for (Py_ssize_t k = 0; fine && k < count; k++) {
-        PyObject *step = item(steps, k), *request = NULL, *path = NULL;
+        PyObject *op = item(ops, k), *request = NULL, *path = NULL;
         long long opcode, place;
-        fine = step != NULL && read_step(step, &opcode, &place);
+        fine = op != NULL && read_op(op, &opcode, &place);
         if (fine && opcode == DELETE) {
             path = item(paths, (Py_ssize_t)place);
             fine = path != NULL && forget(known.young, path) && forget(known.old, path);
@@ -165,10 +168,10 @@ PyObject *note_steps(PyObject *Py_UNUSED(module), PyObject *arguments)
             fine = path != NULL && request != NULL &&
                    note_size(request, path, known.young, &values, &value_bytes);
         }
-        Py_XDECREF(step);
+        Py_XDECREF(op);
         Py_XDECREF(path);
         Py_XDECREF(request);
     }
     /* The twin notes the same again. */
-    return fine ? Py_BuildValue("nn", values, value_bytes) : defer("note_steps", arguments);
+    return fine ? Py_BuildValue("nn", values, value_bytes) : defer("note_ops", arguments);
 }

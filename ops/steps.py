@@ -124,7 +124,7 @@ def step_of(write: PartRequest) -> Step:
             value = write.value or b""
             ephemeral = options is not None and options.ephemeral
             if options is not None and options.sequential:
-                return Step(write.path, "absent", PutNext(value, ephemeral))
+                return _new(Step, (write.path, "absent", _new(PutNext, (value, ephemeral))))
             return _new(Step, (write.path, condition, _new(PutValue, (value, ephemeral))))
         case "delete":
             return _new(Step, (write.path, "exists" if condition == "any" else condition, "delete"))

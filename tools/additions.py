@@ -21,7 +21,7 @@ import batchkeeper
 
 #: The modules of stores that do different things for different kinds of writes.
 DECIDE: Final = {
-    *("backend.py", "memory.py", "rocksdb/backend.py", "rocksdb/drafts.py", "zookeeper/codecs.py"),
+    *("backend.py", "memory.py", "rocksdb/backend.py", "rocksdb/drafts.py"),
     *("etcd/lost_answers.py", "etcd/plan.py", "etcd/transactions.py", "etcd/txn.py"),
 }
 _OPERATIONS: Final = "ops/operations.py"

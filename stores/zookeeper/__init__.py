@@ -2,14 +2,14 @@
 
 - ``backend``: opens the store and passes calls to the modules below
 - ``fitness``: finds out whether the server does what the package relies on
-- ``codecs``: each kind of operation: its request, and the answer from a node
 - ``reads``: many reads in one multi-read
 - ``gets``: the gets among them, and their results
 - ``writes``: a call in one multi, with an outcome for each operation
 - ``batches``: the writes of one call, and what is known about them
+- ``forms``: what each condition with each effect becomes in a multi
 - ``plan``: distributes writes over multis
-- ``puts``: the steps of plain puts, and their answers
-- ``transactions``: the steps of transactions, and which of their parts does not hold
+- ``puts``: the ops of plain puts, and their answers
+- ``transactions``: the ops of transactions, and which of their parts does not hold
 - ``groups``: multis in the making
 - ``write_ids``: the slots that make sending a multi again safe
 - ``multi_settling``: sends multis until the outcome of each is known

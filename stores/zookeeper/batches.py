@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ...ops.errors import MetadataStoreError
+from ...ops.steps import Step, step_of
 from ..backend import Answer, PartRequest, WriteRequest
 from ..refusals import transaction_refused
-from .codecs import UNREAD, WRITES, KnownNode, WriteStep
-from .jute import ZNode
+from .forms import ONLY_EPHEMERAL, UNREAD, Form, fixed_form, form_of, is_ephemeral
+from .jute import DELETE, ZNode
 from .nodes import Nodes
 
-__all__ = ["UNDECIDED", "Batch", "guess", "parent_of"]
+__all__ = ["UNDECIDED", "Batch", "parent_of"]
 
 #: Stands in the list of answers for requests without an answer.
 UNDECIDED: Final = MetadataStoreError("undecided")
@@ -26,9 +27,11 @@ class Batch:
 
     __slots__ = (
         "answers",
-        "count",
+        "deletes",
         "ephemerals",
         "failure",
+        "fixed",
+        "nodes",
         "parts",
         "paths",
         "pending",
@@ -38,17 +41,19 @@ class Batch:
         "session",
         "shelters",
         "skips",
+        "steps",
         "uprooted",
         "whole",
         "writes",
     )
 
-    def __init__(self, writes: Sequence[WriteRequest], chroot: str) -> None:
+    def __init__(self, writes: Sequence[WriteRequest], chroot: str, nodes: Nodes) -> None:
         self.writes = writes
-        self.count = len(writes)
         self.requests: Sequence[PartRequest] = writes
         #: The paths as the server knows them, with the chroot.
         self.paths = [chroot + request.path for request in writes]
+        #: The known nodes, for guesses at those that the call has not read.
+        self.nodes = nodes
         self.answers: list[Answer] = [UNDECIDED] * len(writes)
         self.pending: Sequence[int] = range(len(writes))
         #: The number of rounds so far.
@@ -62,6 +67,12 @@ class Batch:
         #: The places of each transaction's parts, and the transaction of each part.
         self.parts: dict[int, range] = {}
         self.whole: dict[int, int] = {}
+        #: What the writes and the parts of transactions do. Plain puts, and parts with a fixed
+        #: form, have no step until somebody asks :meth:`step` for it.
+        self.steps: dict[int, Step] = {}
+        self.fixed: dict[int, Form] = {}
+        #: The writes and parts that delete.
+        self.deletes: set[int] = set()
         #: The writes that belong to a session, and the number of the session of this round.
         self.ephemerals: dict[int, None] = {}
         self.session = 0
@@ -72,26 +83,48 @@ class Batch:
         self.shelters: dict[int, tuple[str, int]] = {}
         self._expand(chroot)
 
-    def _expand(self, chroot: str) -> None:
-        """Note the sessions of ephemeral writes, and add the parts of transactions."""
+    def _expand(  # noqa: C901 - in one piece: every operation pays for each call
+        self, chroot: str
+    ) -> None:
+        """Note what all writes but plain puts do, and add the parts of transactions."""
         requests: list[PartRequest] = [*self.writes]
-        paths, whole = self.paths, self.whole
+        paths, whole, fixed = self.paths, self.whole, self.fixed
         for i, request in enumerate(self.writes):
             options = request.options
-            if options is None:
+            if options is None and request.kind == "put":
                 continue  # Nearly all.
-            if options.ephemeral:
+            if options is ONLY_EPHEMERAL and request.kind == "put":
                 self.ephemerals[i] = None
-            if options.parts:
+            elif options is not None and options.parts:
                 start = len(requests)
+                requests += options.parts
+                self.parts[i] = range(start, len(requests))
                 for k, part in enumerate(options.parts, start):
                     whole[k] = i
-                    requests.append(part)
                     paths.append(chroot + part.path)
-                self.parts[i] = range(start, len(requests))
+                    if (form := fixed_form(part)) is None:
+                        self._note(k, step_of(part), i)
+                    else:
+                        fixed[k] = form
+                        if form[0] == DELETE:
+                            self.deletes.add(k)
+            elif (form := fixed_form(request)) is None:
+                self._note(i, step_of(request), i)
+            else:
+                fixed[i] = form
+                if form[0] == DELETE:
+                    self.deletes.add(i)
         if self.parts:
-            self.answers += [None] * (len(requests) - self.count)
+            self.answers += [None] * (len(requests) - len(self.writes))
             self.requests = requests
+
+    def _note(self, k: int, step: Step, whole: int) -> None:
+        """Note the step of a write, or of a part of the transaction ``whole``."""
+        self.steps[k] = step
+        if step.effect == "delete":
+            self.deletes.add(k)
+        elif is_ephemeral(step):
+            self.ephemerals[whole] = None
 
     def sweep(self) -> None:
         """Remove decided requests from the pending ones."""
@@ -113,12 +146,19 @@ class Batch:
         parts = self.parts
         return [k for i in wholes for k in parts.get(i, (i,))]
 
+    def step(self, k: int) -> Step:
+        """Return what a write or a part of a transaction does."""
+        step = self.steps.get(k)
+        if step is None:
+            step = self.steps[k] = step_of(self.requests[k])
+        return step
 
-def guess(batch: Batch, nodes: Nodes, i: int) -> WriteStep:
-    """Return how to send a request, by what is known of its node."""
-    request = batch.requests[i]
-    seen: KnownNode = batch.seen.get(i, UNREAD)
-    return WRITES[request.kind].step(request, seen, batch.paths[i], nodes)
+    def form(self, k: int) -> Form:
+        """Return how to send a write or a part, by what is known of its node."""
+        form = self.fixed.get(k)
+        if form is None:
+            form = form_of(self.step(k), self.seen.get(k, UNREAD), self.paths[k], self.nodes)
+        return form
 
 
 def parent_of(path: str) -> str:

@@ -73,7 +73,7 @@ def check_writes(connection: ZooKeeperConnection, chroot: str, acl: bytes, deadl
     upper = f"{chroot}{SKIPPED}-{os.urandom(8).hex()}".encode()
     lower = upper + b"/below"
     reads = [(jute.GET_DATA, upper)]
-    # The first two steps refuse all if the client may create nodes here, but not delete them.
+    # The first two ops refuse all if the client may create nodes here, but not delete them.
     created = [_create(upper, acl), _delete(upper)]
     created += [_create(upper, acl), _create(lower, jute.ephemeral(acl)), jute.END]
     deleted = [_delete(lower), _delete(upper), jute.END]

@@ -15,7 +15,7 @@ from .jute import (
     PROBE,
     SEQUENTIAL,
     SET_DATA,
-    Step,
+    Op,
     ephemeral,
     header_and_length,
     length,
@@ -43,13 +43,13 @@ class Group:
         "checked",
         "created",
         "operations",
+        "ops",
         "parents",
         "parts",
         "probes",
         "sequences",
         "session",
         "size",
-        "steps",
         "transactions",
         "unproven",
     )
@@ -60,7 +60,7 @@ class Group:
         #: The number of requests in it, without parents.
         self.operations = 0
         #: For each: opcode or kind of create, the index of its request, and the bytes of the path.
-        self.steps: list[Step] = []
+        self.ops: list[Op] = []
         #: The first path that it creates.
         self.created: str | None = None
         self.parents: list[str] = []
@@ -83,7 +83,7 @@ class Group:
 
     def last_value(self, paths: Sequence[str]) -> str | None:
         """Return the path of the value that its last change creates, if it does; by request."""
-        for opcode, i, _ in reversed(self.steps):
+        for opcode, i, _ in reversed(self.ops):
             if opcode != CHECK:
                 return paths[i] if opcode == CREATE else None
         return None
@@ -92,7 +92,7 @@ class Group:
         """Create a parent of a path of request ``i``."""
         raw = path.encode()
         self.parts += (header_and_length(CREATE, len(raw)), raw, NO_DATA, acl)
-        self.steps.append((PARENT, i, len(raw)))
+        self.ops.append((PARENT, i, len(raw)))
         self.parents.append(path)
         self.created = self.created or path
         return CREATE_OVERHEAD + len(raw) + len(acl)
@@ -101,7 +101,7 @@ class Group:
         """Create a node for good."""
         raw = path.encode()
         self._add_create(raw, value, acl)
-        self.steps.append((CREATE, i, len(raw)))
+        self.ops.append((CREATE, i, len(raw)))
         self.created = self.created or path
         return CREATE_OVERHEAD + len(raw) + len(value) + len(acl)
 
@@ -109,7 +109,7 @@ class Group:
         """Create a node that ends with the session."""
         raw = path.encode()
         self._add_create(raw, value, ephemeral(acl))
-        self.steps.append((EPHEMERAL, i, len(raw)))
+        self.ops.append((EPHEMERAL, i, len(raw)))
         self.created = self.created or path
         return CREATE_OVERHEAD + len(raw) + len(value) + len(acl)
 
@@ -117,7 +117,7 @@ class Group:
         """Create a node whose name gets a suffix, and which may end with the session."""
         raw = path.encode()
         self._add_create(raw, value, sequential(acl, fleeting))
-        self.steps.append((SEQUENTIAL, i, len(raw)))
+        self.ops.append((SEQUENTIAL, i, len(raw)))
         self.sequences.append(path)
         return CREATE_OVERHEAD + len(raw) + len(value) + len(acl)
 
@@ -131,21 +131,21 @@ class Group:
             value,
             version_field(version),
         )
-        self.steps.append((SET_DATA, i, len(raw)))
+        self.ops.append((SET_DATA, i, len(raw)))
         return CREATE_OVERHEAD + len(raw) + len(value) + 4
 
     def add_delete(self, i: int, path: str, version: int) -> int:
         """Delete a node that is at this version."""
         raw = path.encode()
         self.parts += (header_and_length(DELETE, len(raw)), raw, version_field(version))
-        self.steps.append((DELETE, i, len(raw)))
+        self.ops.append((DELETE, i, len(raw)))
         return DELETE_OVERHEAD + len(raw)
 
     def add_check(self, i: int, path: str, version: int) -> int:
         """Check that a node is at this version."""
         raw = path.encode()
         self.parts += (header_and_length(CHECK, len(raw)), raw, version_field(version))
-        self.steps.append((CHECK, i, len(raw)))
+        self.ops.append((CHECK, i, len(raw)))
         return DELETE_OVERHEAD + len(raw)
 
     def add_probe(self, i: int, path: str, acl: bytes) -> int:
@@ -161,14 +161,14 @@ class Group:
     def _add_probe(self, i: int, path: str, acl: bytes) -> int:
         raw = path.encode()
         self.parts += (header_and_length(CREATE, len(raw)), raw, NO_DATA, acl)
-        self.steps.append((PROBE, i, len(raw)))
+        self.ops.append((PROBE, i, len(raw)))
         self.probes.append(path)
         return CREATE_OVERHEAD + len(raw) + len(acl)
 
     def merge(self, other: Group) -> None:
         """Append the operations of another multi, as one request."""
         self.parts += other.parts
-        self.steps += other.steps
+        self.ops += other.ops
         self.operations += 1
         self.created = self.created or other.created
         # Most have none of these.

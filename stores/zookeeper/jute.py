@@ -57,8 +57,8 @@ __all__ = [
     "Family",
     "Found",
     "Refused",
-    "Step",
-    "StepOpcode",
+    "Op",
+    "Opcode",
     "Update",
     "WriteOpcode",
     "ZNode",
@@ -106,14 +106,14 @@ CHANGED: Final = 3
 _PERSISTENT_RECURSIVE: Final = 1
 _ANY_TYPE: Final = 3
 
-# Creates among the steps of a multi that do not belong to a plain put.
+# Creates among the ops of a multi that do not belong to a plain put.
 #: A parent, which answers no request.
 PARENT: Final = -1
 #: A node that ends with the session.
 EPHEMERAL: Final = -2
 #: A node whose name gets a suffix from the server; it may be ephemeral, too.
 SEQUENTIAL: Final = -3
-#: A node that the next step deletes. It shows that there was none.
+#: A node that the next op deletes. It shows that there was none.
 PROBE: Final = -4
 #: Not in a multi, only in plans: a delete and an ephemeral node in its place.
 REPLACE: Final = -5
@@ -222,13 +222,13 @@ class Family(NamedTuple):
 
 #: The operations of a multi that execute a write: CREATE, DELETE, SET_DATA, CHECK, and creates of
 #: other kinds.
-StepOpcode: TypeAlias = Literal[1, 2, 5, 13, -2, -3, -4]
+Opcode: TypeAlias = Literal[1, 2, 5, 13, -2, -3, -4]
 #: The ways to execute a write.
-WriteOpcode: TypeAlias = StepOpcode | Literal[-5]
+WriteOpcode: TypeAlias = Opcode | Literal[-5]
 
 #: One operation of a multi: its opcode or a kind of create, a number for the caller, and the length
 #: of its path in bytes.
-Step: TypeAlias = tuple[StepOpcode | Literal[-1], int, int]
+Op: TypeAlias = tuple[Opcode | Literal[-1], int, int]
 
 #: The result of a setData: opcode, czxid, mzxid, ctime, mtime, version and ephemeralOwner.
 Update: TypeAlias = tuple[int, int, int, int, int, int, int]
@@ -403,16 +403,16 @@ def parse_names_and_family(buffer: bytes, offset: int) -> tuple[list[str], Famil
 
 
 @accelerated
-def parse_multi(steps: Sequence[Step], buffer: bytes, offset: int, /) -> Done | Refused:
+def parse_multi(ops: Sequence[Op], buffer: bytes, offset: int, /) -> Done | Refused:
     """Read the answer to a multi: its results, or the reason why it failed."""
     if _int.unpack_from(buffer, offset)[0] == _ERROR:
-        return _failures(len(steps), buffer, offset)
+        return _failures(len(ops), buffer, offset)
     updates: list[Update] = []
     suffixes: list[str] = []
     append = updates.append
     update, head = _update.unpack_from, _header_and_length.unpack_from
     header = _multi_header.unpack_from
-    for opcode, _, path_bytes in steps:
+    for opcode, _, path_bytes in ops:
         if opcode == SET_DATA:
             left = update(buffer, offset)
             if left[0] != SET_DATA:

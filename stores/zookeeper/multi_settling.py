@@ -46,8 +46,8 @@ from .jute import (
     SET_DATA,
     SYNC,
     Done,
+    Op,
     Refused,
-    Step,
     ZNode,
     length,
     parse_multi,
@@ -67,8 +67,8 @@ _ATTEMPT: Final = 5.0
 # The most multis under way for one call. Each needs a slot.
 _WAVE: Final = 32
 
-# The first step of every multi, which sets the slot.
-_HEAD: Final[Step] = (SET_DATA, 0, 0)
+# The first op of every multi, which sets the slot.
+_HEAD: Final[Op] = (SET_DATA, 0, 0)
 
 
 class Applied(NamedTuple):
@@ -101,7 +101,7 @@ class _Lost:
     index: int
     slot: Slot
     body: bytes
-    steps: Sequence[Step]
+    ops: Sequence[Op]
     unknown: IndeterminateError
     before: int  # the version of the slot
     #: The outcome if it is shut out; ``None`` while it is still to be applied.
@@ -122,7 +122,7 @@ class _Lost:
 
     def parse(self, reply: Reply) -> _Answer:
         """Return the answer in the reply to the last request."""
-        return _understand(reply, self.steps if self.refusal is None else ())
+        return _understand(reply, self.ops if self.refusal is None else ())
 
 
 class MultiSettler:
@@ -186,10 +186,10 @@ class MultiSettler:
             lost = []
             judged: list[tuple[int, Outcome | None]] = []
             for i, slot, reply in zip(waiting, slots, replies, strict=True):
-                steps = groups[i].steps
-                answer = _understand(reply, steps)
+                ops = groups[i].ops
+                answer = _understand(reply, ops)
                 if isinstance(answer, IndeterminateError):
-                    lost.append(_Lost(i, slot, bodies[i], steps, answer, slot.version))
+                    lost.append(_Lost(i, slot, bodies[i], ops, answer, slot.version))
                 else:
                     judged.append((i, self._judge(slot, answer)))
             judged += [(multi.index, multi.outcome) for multi in self._settle(lost, deadline)]
@@ -226,7 +226,7 @@ class MultiSettler:
         session = _session_of(groups, waiting)
         replies = self._sizes.exchange(requests, deadline, repeat=False, session=session)
         for i, reply, exists in zip(waiting, replies[::2], replies[1::2], strict=True):
-            answer = parse_reply(reply, partial(parse_multi, groups[i].steps), write=True)
+            answer = parse_reply(reply, partial(parse_multi, groups[i].ops), write=True)
             if isinstance(answer, Done):
                 assert isinstance(reply, tuple)
                 made = exists
@@ -367,9 +367,9 @@ class MultiSettler:
             return node if isinstance(node, ZNode) else None
 
 
-def _understand(reply: Reply, steps: Sequence[Step]) -> _Answer:
+def _understand(reply: Reply, ops: Sequence[Op]) -> _Answer:
     """Return the answer to a multi that begins with a slot."""
-    return parse_reply(reply, partial(parse_multi, (_HEAD, *steps)), write=True)
+    return parse_reply(reply, partial(parse_multi, (_HEAD, *ops)), write=True)
 
 
 def _applied(results: Done) -> Applied:

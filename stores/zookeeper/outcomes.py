@@ -10,8 +10,10 @@ from typing import Final, Literal, cast
 
 from ...ops.errors import IndeterminateError, MetadataStoreError
 from ...ops.results import Stat
-from ..backend import Answer, PartRequest
+from ...ops.steps import Step
+from ..backend import Answer
 from .batches import Batch
+from .forms import is_ephemeral, is_unproven
 from .groups import Group
 from .jute import (
     CHECK,
@@ -22,17 +24,17 @@ from .jute import (
     PROBE,
     SEQUENTIAL,
     SET_DATA,
-    StepOpcode,
+    Opcode,
     Update,
     ZNode,
 )
 from .multi_settling import Applied
-from .puts import answer_steps
+from .puts import answer_ops
 from .reads import Reader
 
 __all__ = [
     "answer",
-    "answer_step",
+    "answer_op",
     "created_again",
     "fleeting",
     "gather",
@@ -49,24 +51,24 @@ def answer(batch: Batch, group: Group, applied: Applied, reader: Reader) -> None
     """Answer the requests of a multi that was applied and answered."""
     zxid, when, results = applied
     assert results is not None
-    left = answer_steps(group.steps, batch.requests, batch.answers, results.updates, zxid, when)
+    left = answer_ops(group.ops, batch.requests, batch.answers, results.updates, zxid, when)
     suffixes = iter(results.suffixes)
     for opcode, i, update in left:
         if update is not None:
             batch.answers[i] = _updated(batch, i, update, reader)
         else:
             suffix = next(suffixes) if opcode == SEQUENTIAL else ""
-            answer_step(batch, i, opcode, applied, suffix)
+            answer_op(batch, i, opcode, applied, suffix)
 
 
-def answer_step(
+def answer_op(
     batch: Batch,
     i: int,
-    opcode: StepOpcode | Literal[-1],
+    opcode: Opcode | Literal[-1],
     applied: Applied,
     suffix: str | None,
 ) -> None:
-    """Answer a request by one of its steps: any but a setData or a delete.
+    """Answer a request by one of its ops: any but a setData or a delete.
 
     ``suffix`` is the suffix of a sequential node, ``None`` if it is not known.
     """
@@ -78,16 +80,16 @@ def answer_step(
         elif suffix is None:
             batch.answers[i] = without_stat(request.path, "its name could not be found again")
         else:
-            owned = opcode != CREATE and request.options is not None and request.options.ephemeral
+            owned = opcode == EPHEMERAL or (opcode == SEQUENTIAL and i in batch.ephemerals)
             batch.answers[i] = Stat(request.path + suffix, 0, zxid, when, when, owned, owned)
     elif opcode != CHECK and opcode != PARENT and opcode != PROBE:
-        raise AssertionError(f"a step of type {opcode}")
+        raise AssertionError(f"an op of type {opcode}")
 
 
 def _updated(batch: Batch, i: int, update: Update, reader: Reader) -> Answer:
     request = batch.requests[i]
     _, born, revision, made, modified, version, owner = update
-    if replaced(request, batch.seen.get(i), born, owner):
+    if replaced(batch.step(i), batch.seen.get(i), born, owner):
         return created_again(request.path, "put")
     return Stat(
         request.path, version, revision, made, modified, owner != 0, reader.owned_here(owner)
@@ -108,7 +110,7 @@ def gather(batch: Batch, whole: int) -> None:
 def members(batch: Batch, group: Group) -> list[int]:
     """Return the requests of a multi, each once."""
     whole = batch.whole
-    members = [i for opcode, i, _ in group.steps if opcode != PARENT]
+    members = [i for opcode, i, _ in group.ops if opcode != PARENT]
     if not whole and group.session is None and not group.sequences:
         return members
     return list(dict.fromkeys([whole.get(i, i) for i in members]))
@@ -117,26 +119,24 @@ def members(batch: Batch, group: Group) -> list[int]:
 def fleeting(batch: Batch, group: Group) -> set[int]:
     """Return the requests of a multi that leave nothing behind when their session ends."""
     whole, lasting = batch.whole, set()
-    for opcode, i, _ in group.steps:
-        removes = opcode == DELETE and batch.requests[i].kind == "delete"
-        if opcode in (CREATE, SET_DATA) or removes:
+    for opcode, i, _ in group.ops:
+        if opcode in (CREATE, SET_DATA) or (opcode == DELETE and i in batch.deletes):
             lasting.add(whole.get(i, i))
     return {i for i in batch.ephemerals if i in members(batch, group)} - lasting
 
 
-def replaced(request: PartRequest, seen: ZNode | None, born: int, owner: int) -> bool:
+def replaced(step: Step, seen: ZNode | None, born: int, owner: int) -> bool:
     """Say whether a put that was applied may have met another node than the client has seen.
 
     ``born`` and ``owner`` describe the node that was set. The server cannot check that a node holds
     a value, so the client has looked at the nodes of puts that expect version 0 or ABSENT, or are
     ephemeral.
     """
-    expected = request.expected_version
-    if expected is None:
+    if step.condition == "any":
         # A parent without a value is never ephemeral. A put that is not ephemeral may set it.
-        if owner != 0 or request.options is None or not request.options.ephemeral:
+        if owner != 0 or not is_ephemeral(step):
             return False
-    elif expected > 0:
+    elif not is_unproven(step.condition):
         return False
     return seen is None or seen.created_zxid != born
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...ops.errors import ValueTooLargeError
-from .batches import Batch, guess, parent_of
+from .batches import Batch, parent_of
 from .groups import CREATE_OVERHEAD, DELETE_OVERHEAD, Group
 from .jute import EPHEMERAL, REPLACE, SEQUENTIAL, SET_DATA, WriteOpcode
-from .nodes import SKIPPED, VALUE_MARK, Nodes
+from .nodes import SKIPPED, VALUE_MARK
 from .puts import add_puts
 from .sizes import Sizes
 from .transactions import Changes, TransactionPlanner
@@ -40,7 +40,6 @@ class MultiPlan:
     def __init__(
         self,
         batch: Batch,
-        nodes: Nodes,
         sizes: Sizes,
         room: int,
         acl: bytes,
@@ -50,7 +49,6 @@ class MultiPlan:
 
         Args:
             batch: the call. Oversized requests get their answers here.
-            nodes: the known nodes of the tree.
             sizes: the limits of a multi's length.
             room: the bytes that a multi has beside its planned operations.
             acl: the access rights of new nodes, encoded.
@@ -58,7 +56,6 @@ class MultiPlan:
         """
         self.groups: list[Group] = []
         self._batch = batch
-        self._nodes = nodes
         self._acl = acl
         self._overhead = REQUEST_OVERHEAD + room
         self._packet = sizes.usual - self._overhead
@@ -69,13 +66,11 @@ class MultiPlan:
         by_length = sorted(batch.pending, key=[*map(len, paths)].__getitem__)
         if batch.parts:
             by_length = [i for i in by_length if i not in batch.parts]
-        deletes = [i for i in by_length if batch.requests[i].kind == "delete"]
+        deletes = [i for i in by_length if i in batch.deletes] if batch.deletes else []
         self._changes = Changes({paths[i] for i in deletes})
-        self._put_all(
-            [i for i in by_length if batch.requests[i].kind != "delete"] if deletes else by_length
-        )
+        self._put_all([i for i in by_length if i not in batch.deletes] if deletes else by_length)
         if batch.parts:
-            planner = TransactionPlanner(batch, nodes, acl, self._changes, by_length, self._mark)
+            planner = TransactionPlanner(batch, acl, self._changes, by_length, self._mark)
             planner.add_all(self._fit)
         for i in reversed(deletes):
             if paths[i] not in self._changes.kept:
@@ -83,26 +78,33 @@ class MultiPlan:
         self._close()
 
     def _put_all(self, places: Sequence[int]) -> None:
-        batch, changes, nodes = self._batch, self._changes, self._nodes
+        batch, changes = self._batch, self._changes
         acl, room, limit = self._acl, self._packet, self._limit
         start, end = 0, len(places)
         while start < end:
             start = add_puts(
-                self._group, batch, changes, nodes.generations, places, start, acl, room, limit
+                self._group,
+                batch,
+                changes,
+                batch.nodes.generations,
+                places,
+                start,
+                acl,
+                room,
+                limit,
             )
             plain = start == end
             while not plain:
                 self._put(places[start])
                 start += 1
                 # Sequential puts are never plain, and often many come together.
-                options = batch.requests[places[start]].options if start < end else None
-                plain = options is None or not options.sequential
+                plain = start == end or places[start] not in batch.fixed
 
     def _put(self, i: int) -> None:
         """Add a put that is not plain, or the first in the next multi."""
         batch, changes, acl = self._batch, self._changes, self._acl
         path = batch.paths[i]
-        opcode, version, value = guess(batch, self._nodes, i)
+        opcode, version, value = batch.form(i)
         if opcode != SET_DATA and not self._need(parent_of(path), i):
             return
         if opcode in (SEQUENTIAL, REPLACE):
@@ -144,20 +146,19 @@ class MultiPlan:
     def _create_special(self, i: int, opcode: WriteOpcode, version: int, value: bytes) -> None:
         """Add the creation of a sequential node, or of an ephemeral one in place of another."""
         batch, acl, changes = self._batch, self._acl, self._changes
-        path, options = batch.paths[i], batch.requests[i].options
-        assert options is not None
+        path = batch.paths[i]
         # All of it goes into one multi, so it is made apart.
         own = Group()
         if opcode == SEQUENTIAL:
             size = 0
             for _ in range(batch.skips.get(i, 0)):
                 size += own.add_probe(i, parent_of(path) + SKIPPED, acl)
-            size += own.add_sequential(i, path, value, acl, fleeting=options.ephemeral)
+            size += own.add_sequential(i, path, value, acl, fleeting=i in batch.ephemerals)
         else:
             # The node that was there is a parent without anything below it.
             size = own.add_delete(i, path, version)
             size += own.add_ephemeral(i, path, value, acl)
-        if options.ephemeral:
+        if i in batch.ephemerals:
             own.session = batch.session
         group = self._fit(size, i)
         if group is not None:
@@ -168,7 +169,7 @@ class MultiPlan:
 
     def _delete(self, i: int) -> None:
         path = self._batch.paths[i]
-        _, version, _ = guess(self._batch, self._nodes, i)
+        _, version, _ = self._batch.form(i)
         group = self._fit(DELETE_OVERHEAD + len(path.encode()), i)
         if group is not None:
             group.add_delete(i, path, version)
@@ -179,7 +180,7 @@ class MultiPlan:
         self._mark(parent, i)
         changes = self._changes
         missing = []
-        while parent and parent not in changes.made and self._nodes.size(parent) is None:
+        while parent and parent not in changes.made and self._batch.nodes.size(parent) is None:
             missing.append(parent)
             parent = parent_of(parent)
         if parent in changes.fleeting:
@@ -213,6 +214,6 @@ class MultiPlan:
         return group
 
     def _close(self) -> None:
-        if self._group.steps:
+        if self._group.ops:
             self.groups.append(self._group)
             self._group = Group()

@@ -14,15 +14,15 @@ from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ..backend import Answer, PartRequest
 from .batches import Batch, parent_of
-from .codecs import ANY_VERSION
+from .forms import ANY_VERSION, ONLY_EPHEMERAL
 from .groups import CREATE_OVERHEAD, Group
 from .jute import (
     CREATE,
     DELETE,
     EPHEMERAL,
     SET_DATA,
-    Step,
-    StepOpcode,
+    Op,
+    Opcode,
     Update,
     ephemeral,
     header_and_length,
@@ -32,16 +32,16 @@ from .jute import (
 from .nodes import Generations, size_of
 from .transactions import Changes
 
-__all__ = ["add_puts", "answer_steps", "note_steps"]
+__all__ = ["add_puts", "answer_ops", "note_ops"]
 
-#: A step that :func:`answer_steps` has not answered: its opcode, its request, and the result of a
+#: An op that :func:`answer_ops` has not answered: its opcode, its request, and the result of a
 #: setData.
-Left: TypeAlias = tuple[StepOpcode | Literal[-1], int, Update | None]
+Left: TypeAlias = tuple[Opcode | Literal[-1], int, Update | None]
 
-# Steps that leave their request's value at its path.
+# Ops that leave their request's value at its path.
 _KEEPS: Final = frozenset({CREATE, SET_DATA, EPHEMERAL})
 
-bind(Stat=Stat)
+bind(Stat=Stat, only_ephemeral=ONLY_EPHEMERAL)
 
 
 @accelerated
@@ -77,7 +77,7 @@ def add_puts(  # noqa: C901, PLR0912, PLR0915 - in one piece: every operation pa
         the index in ``places`` of the first put that was not added.
     """
     requests, paths, seen = batch.requests, batch.paths, batch.seen
-    parts, steps = group.parts, group.steps
+    parts, ops = group.parts, group.ops
     made = changes.made
     size, operations = group.size, group.operations
     fleeting_acl = ephemeral(acl)
@@ -89,10 +89,10 @@ def add_puts(  # noqa: C901, PLR0912, PLR0915 - in one piece: every operation pa
         expected, value, options = request.expected_version, request.value, request.options
         if request.kind != "put" or value is None:
             break
-        opcode: StepOpcode = CREATE
+        opcode: Opcode = CREATE
         tail = acl
         if options is not None:
-            if not options.ephemeral or options.sequential or i in seen:
+            if (options is not ONLY_EPHEMERAL and options != ONLY_EPHEMERAL) or i in seen:
                 break
             if expected is None:
                 if size_of(generations, path) is not None:
@@ -127,7 +127,7 @@ def add_puts(  # noqa: C901, PLR0912, PLR0915 - in one piece: every operation pa
             value,
             tail,
         )
-        steps.append((opcode, i, len(raw)))
+        ops.append((opcode, i, len(raw)))
         made.add(path)
         if opcode != SET_DATA and group.created is None:
             group.created = path
@@ -153,8 +153,8 @@ def _has_parent(
 
 
 @accelerated
-def answer_steps(
-    steps: Sequence[Step],
+def answer_ops(
+    ops: Sequence[Op],
     requests: Sequence[PartRequest],
     answers: list[Answer],
     updates: Sequence[Update],
@@ -165,13 +165,13 @@ def answer_steps(
     """Answer the requests of a multi that was applied, at a zxid and a time.
 
     Returns:
-        the steps that it has not answered, in order.
+        the ops that it has not answered, in order.
     """
     new = tuple.__new__  # half the cost of Stat(...), for each of a thousand
     fields, fleeting = (zxid, when, when, False, False), (zxid, when, when, True, True)
     results = iter(updates)
     left: list[Left] = []
-    for opcode, i, _ in steps:
+    for opcode, i, _ in ops:
         if opcode == CREATE and zxid is not None:
             answers[i] = new(Stat, (requests[i].path, 0, *fields))
         elif opcode == EPHEMERAL and zxid is not None:
@@ -181,7 +181,12 @@ def answer_steps(
             update = next(results)
             _, _, revision, made, modified, version, owner = update
             expected = request.expected_version
-            if owner == 0 and (expected is None or expected > 0) and request.options is None:
+            if (
+                request.kind == "put"
+                and request.options is None
+                and owner == 0
+                and (expected is None or expected > 0)
+            ):
                 answers[i] = new(
                     Stat, (request.path, version, revision, made, modified, False, False)
                 )
@@ -195,8 +200,8 @@ def answer_steps(
 
 
 @accelerated
-def note_steps(
-    steps: Sequence[Step],
+def note_ops(
+    ops: Sequence[Op],
     requests: Sequence[PartRequest],
     paths: Sequence[str],
     generations: Generations,
@@ -205,7 +210,7 @@ def note_steps(
     """Note the nodes that a multi has left at its paths; return the values and their bytes."""
     young, old = generations
     values = value_bytes = 0
-    for opcode, i, _ in steps:
+    for opcode, i, _ in ops:
         if opcode == DELETE:
             young.pop(paths[i], None)
             old.pop(paths[i], None)

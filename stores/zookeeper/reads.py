@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias, cast
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, assert_never, cast
 
 from ...ops.errors import MetadataStoreError, ValueTooLargeError
 from ...ops.operations import ReadKind
-from ...ops.results import GetResult
+from ...ops.paths import children_of
+from ...ops.results import GetResult, Stat
 from ..backend import Answer, ReadRequest
 from .answers import Reply
-from .codecs import READS
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, NO_NODE, UNIMPLEMENTED, refused
 from .gets import add_reads
 from .jute import (
     EXISTS,
+    GET_CHILDREN,
     GET_DATA,
     MULTI_READ,
     SYNC,
@@ -23,7 +24,7 @@ from .jute import (
     ZNode,
     length,
 )
-from .nodes import Nodes
+from .nodes import NULL, Nodes
 from .packets import (
     ENTRY_BYTES,
     FIRST_GUESS,
@@ -51,8 +52,6 @@ _GROWTH: Final = 4
 # The largest values that are read along so that nodes are seen at one moment.
 _JOINT_BYTES: Final = 1 << 14
 
-_OPCODES: Final[Mapping[ReadKind, int]] = {kind: codec.opcode for kind, codec in READS.items()}
-
 _ROOT: Final = length(1) + b"/"
 
 
@@ -76,11 +75,14 @@ class Reader:
             MetadataStoreError: all of them failed with this error.
         """
         chroot = self._chroot
-        opcodes = [_OPCODES[request.kind] for request in requests]
+        opcodes = [_opcode(request.kind) for request in requests]
         paths = [request.path for request in requests]
         if chroot:
             paths = [chroot + path if path != "/" else chroot for path in paths]
-        gets = [request.path if request.kind == "get" else None for request in requests]
+        gets = [
+            request.path if opcode == GET_DATA else None
+            for request, opcode in zip(requests, opcodes, strict=True)
+        ]
         endings = self._fetch(opcodes, paths, deadline, _UNKNOWN_READS, gets)
         _raise_if_all_failed(endings)
         return [
@@ -178,16 +180,27 @@ class Reader:
         return wait
 
     def _answer(self, request: ReadRequest, ending: _Ending) -> Answer:
-        codec, path = READS[request.kind], request.path
+        kind, path = request.kind, request.path
         if isinstance(ending, MetadataStoreError):
             return ending.for_path(path)
-        if isinstance(ending, list):
-            return codec.of_names(request, ending)
-        if isinstance(ending, GetResult):
-            return ending
-        if isinstance(ending, int):
-            return codec.missing() if ending == NO_NODE else self._connection.refused(ending, path)
-        return codec.of_node(request, ending, self.owned_here(ending.owner))
+        if isinstance(ending, int) and ending != NO_NODE:
+            return self._connection.refused(ending, path)
+        match kind:
+            case "get":
+                if not isinstance(ending, ZNode):
+                    return ending if isinstance(ending, GetResult) else None
+                value, _, _, revision, created, modified, version, owner, _ = ending
+                if value is None:
+                    return None
+                owned = self.owned_here(owner)
+                stat = Stat(path, version, revision, created, modified, owner != 0, owned)
+                return GetResult(value, stat)
+            case "exists":
+                return isinstance(ending, ZNode) and ending.size != NULL
+            case "get_children":
+                return sorted(children_of(path, ending)) if isinstance(ending, list) else []
+            case _:
+                assert_never(kind)
 
     def owned_here(self, owner: int) -> bool:
         """Say whether a node with this owner is an ephemeral one of this session."""
@@ -352,6 +365,18 @@ class Reader:
         self._nodes.note_all(sizes)
         self.learn(len(sizes), sum([size for size in sizes.values() if size > 0]))
         return again
+
+
+def _opcode(kind: ReadKind) -> int:
+    match kind:
+        case "get":
+            return GET_DATA
+        case "exists":
+            return EXISTS
+        case "get_children":
+            return GET_CHILDREN
+        case _:
+            assert_never(kind)
 
 
 def _has_synced(reply: Reply) -> bool:

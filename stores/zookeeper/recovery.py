@@ -15,15 +15,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from ...ops.errors import MetadataStoreError
-from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ..backend import Answer
 from .batches import Batch
 from .connection import ZooKeeperConnection
+from .forms import ANY_VERSION
 from .groups import Group
 from .jute import DELETE, SEQUENTIAL, SET_DATA, ZNode
 from .multi_settling import Applied
-from .outcomes import answer_step, created_again, replaced, without_stat
+from .outcomes import answer_op, created_again, replaced, without_stat
 from .reads import Reader
 from .sequences import find_suffixes
 
@@ -48,14 +48,14 @@ def recover(
         suffixes = find_suffixes(batch, group, applied.zxid, connection, until)
     answers, requests = batch.answers, batch.requests
     changed = []
-    for opcode, i, _ in group.steps:
+    for opcode, i, _ in group.ops:
         if opcode == SET_DATA:
             changed.append(i)
         elif opcode == DELETE:
             answers[i] = None
         else:
             suffix = suffixes.get(i) if opcode == SEQUENTIAL else ""
-            answer_step(batch, i, opcode, applied, suffix)
+            answer_op(batch, i, opcode, applied, suffix)
     if not changed:
         return
     try:
@@ -69,23 +69,18 @@ def recover(
 
 
 def _updated(batch: Batch, i: int, node: object, applied: Applied, reader: Reader) -> Answer:
-    request = batch.requests[i]
+    step, seen = batch.step(i), batch.seen.get(i)
     zxid, when, _ = applied
-    expected = request.expected_version
     # If the node was created again since, it is not the node that was set.
     if zxid is None or not isinstance(node, ZNode) or node.created_zxid > zxid:
-        return without_stat(request.path, "the path has changed again since")
-    seen = batch.seen.get(i)
-    if replaced(request, seen, node.created_zxid, node.owner):
-        return created_again(request.path, "put")
-    if node.modified_zxid == zxid:
-        version = node.version
-    elif expected is None:
-        return without_stat(request.path, "the path has changed again since")
-    else:
-        assert isinstance(seen, ZNode) or expected != ABSENT
-        version = 1 + (seen.version if expected == ABSENT and seen is not None else expected)
+        return without_stat(step.path, "the path has changed again since")
+    if replaced(step, seen, node.created_zxid, node.owner):
+        return created_again(step.path, "put")
+    version = node.version
+    if node.modified_zxid != zxid:
+        _, compared, _ = batch.form(i)
+        if compared == ANY_VERSION:
+            return without_stat(step.path, "the path has changed again since")
+        version = compared + 1
     owner = node.owner
-    return Stat(
-        request.path, version, zxid, node.created, when, owner != 0, reader.owned_here(owner)
-    )
+    return Stat(step.path, version, zxid, node.created, when, owner != 0, reader.owned_here(owner))

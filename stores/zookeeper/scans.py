@@ -8,10 +8,11 @@ from collections.abc import Generator, Iterator, Sequence
 from ...ops.errors import InvalidPathError, MetadataStoreError
 from ...ops.paths import all_reachable, hidden, own, reachable
 from ...ops.results import Range, ScanPage, ScanResult, Stat, StatPage, printable
+from ...ops.steps import step_of
 from ..backend import Answer
 from ..keys import own as own_key
-from .codecs import WRITES
 from .connection import ZooKeeperConnection
+from .forms import refusal
 from .jute import ZNode
 from .nodes import NULL
 from .readahead import ReadAhead
@@ -132,7 +133,7 @@ class Scanner:
         answer: Answer
         if dry_run:
             (node,) = self._reader.read_nodes([self._chroot + path], deadline, fresh=True)
-            answer = WRITES["delete"].refusal(doomed, node if isinstance(node, ZNode) else None)
+            answer = refusal(step_of(doomed), node if isinstance(node, ZNode) else None)
         else:
             (answer,) = self._writer.write([doomed], deadline)
         if isinstance(answer, MetadataStoreError):

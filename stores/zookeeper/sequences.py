@@ -98,7 +98,7 @@ def _births(batch: Batch, group: Group) -> Mapping[str, _Births]:
     """Return the creations of a multi, by parent."""
     all_births: dict[str, _Births] = {}
     parents, probes = iter(group.parents), iter(group.probes)
-    for opcode, i, _ in group.steps:
+    for opcode, i, _ in group.ops:
         if opcode == PARENT:
             path = next(parents)
         elif opcode == PROBE:

@@ -1,4 +1,4 @@
-"""Transactions: which steps of a multi they become, and which of their parts does not hold.
+"""Transactions: which ops of a multi they become, and which of their parts does not hold.
 
 The parts of a transaction stand in one multi, one after the other, in the transaction's order. No
 other request of the multi changes their paths, so only parents and children matter. Where these
@@ -21,13 +21,13 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias, assert_never, cast
 
 from ...ops.errors import MetadataStoreError
-from ...ops.operations import ABSENT
-from .batches import UNDECIDED, Batch, guess, parent_of
-from .codecs import ANY_VERSION, UNREAD, WRITES, WriteStep
+from ...ops.steps import PutNext, PutValue, Step
+from .batches import UNDECIDED, Batch, parent_of
 from .errors import NO_CHILDREN, refused
+from .forms import ANY_VERSION, Form, is_unproven, refusal
 from .groups import CREATE_OVERHEAD, DELETE_OVERHEAD, Group
 from .jute import (
     CHECK,
@@ -37,13 +37,13 @@ from .jute import (
     PROBE,
     REPLACE,
     SET_DATA,
-    Step,
+    Op,
     ZNode,
     header_and_length,
     length,
     version_field,
 )
-from .nodes import NULL, VALUE_MARK, Nodes
+from .nodes import NULL, VALUE_MARK
 
 __all__ = [
     "Changes",
@@ -61,8 +61,6 @@ NodeOrError: TypeAlias = ZNode | MetadataStoreError | None
 _CREATIONS: Final = (CREATE, EPHEMERAL, REPLACE)
 _CHANGES: Final = (SET_DATA, DELETE, CHECK)
 
-# A check for one of these needs a proof, because the server cannot tell a value from a parent.
-_UNCERTAIN: Final = (ABSENT, 0)
 # Nodes that a transaction would have created: a parent, a value, an ephemeral value.
 _PLANTED: Final = ZNode(None, NULL, 0, 0, 0, 0, 0, 0, 0)
 _PUT: Final = _PLANTED._replace(size=0)
@@ -97,23 +95,24 @@ class Changes:
 
 
 class _Draft(Group):
-    """The steps of one transaction."""
+    """The ops of one transaction."""
 
-    __slots__ = ("changes", "creations", "deletes", "pending", "steps_of", "there", "touched")
+    __slots__ = ("changes", "creations", "deletes", "forms", "pending", "there", "touched")
 
-    def __init__(self, steps: dict[int, WriteStep], paths: Sequence[str]) -> None:
+    def __init__(self, forms: dict[int, Form], paths: Sequence[str]) -> None:
         super().__init__()
         #: What it does to the tree.
         self.changes = Changes(set())
         #: The paths that it puts or deletes.
         self.touched: list[str] = []
-        self.steps_of = steps
-        #: Parts that have no steps yet.
-        self.pending = set(steps)
+        #: How to send its parts.
+        self.forms = forms
+        #: Parts that have no ops yet.
+        self.pending = set(forms)
         #: The parts that create their paths, and the paths that other parts expect to exist.
-        self.creations = {paths[k]: k for k, (opcode, *_) in steps.items() if opcode in _CREATIONS}
-        self.there = {paths[k] for k, (opcode, *_) in steps.items() if opcode in _CHANGES}
-        self.deletes = {paths[k] for k, (opcode, *_) in steps.items() if opcode == DELETE}
+        self.creations = {paths[k]: k for k, (opcode, *_) in forms.items() if opcode in _CREATIONS}
+        self.there = {paths[k] for k, (opcode, *_) in forms.items() if opcode in _CHANGES}
+        self.deletes = {paths[k] for k, (opcode, *_) in forms.items() if opcode == DELETE}
 
 
 #: Returns the multi with room for a size and a request, or ``None`` if the request is too large.
@@ -121,7 +120,7 @@ Fit: TypeAlias = Callable[[int, int], Group | None]
 
 
 class TransactionPlanner:
-    """Turns transactions into steps, for one round.
+    """Turns transactions into ops, for one round.
 
     ``others`` are the other requests in it. ``mark_last`` marks the last value of the multi if the
     transaction, which it takes by its place, creates something directly below it next.
@@ -130,14 +129,12 @@ class TransactionPlanner:
     def __init__(
         self,
         batch: Batch,
-        nodes: Nodes,
         acl: bytes,
         changes: Changes,
         others: Sequence[int],
         mark_last: Callable[[str, int], None],
     ) -> None:
         self._batch = batch
-        self._nodes = nodes
         self._acl = acl
         self._changes = changes
         self._mark_last = mark_last
@@ -167,18 +164,16 @@ class TransactionPlanner:
         Most transactions are like that, and this costs a third of a draft. Returns its multi, or
         ``None`` if it is another one, or fits in none.
         """
-        batch, nodes = self._batch, self._nodes
-        requests, paths, seen = batch.requests, batch.paths, batch.seen
+        batch = self._batch
+        paths, fixed = batch.paths, batch.fixed
         size, created, new_parent, last_parent = 0, None, None, self._last_parent
         pieces: list[bytes] = []
-        made: list[Step] = []
+        made: list[Op] = []
         touched: list[str] = []
         checks: list[tuple[int, str, bytes, int]] = []
         for k in batch.parts[whole]:
-            request, path = requests[k], paths[k]
-            # `guess`, without what calling it costs.
-            step = WRITES[request.kind].step
-            opcode, version, value = step(request, seen.get(k, UNREAD), path, nodes)
+            path = paths[k]
+            opcode, version, value = fixed.get(k) or batch.form(k)
             raw = path.encode()
             path_bytes = len(raw)
             if opcode == CHECK:
@@ -208,16 +203,16 @@ class TransactionPlanner:
             return None
         checked = group.checked
         for k, path, raw, version in checks:
-            if requests[k].expected_version in _UNCERTAIN:
+            if k not in fixed and is_unproven(batch.step(k).condition):
                 group.unproven.append(k)
             # Many writes may check one owner's record.
             if made and checked.get(path) == version:
                 continue
             checked[path] = version
-            group.steps.append((CHECK, k, len(raw)))
+            group.ops.append((CHECK, k, len(raw)))
             group.parts += (header_and_length(CHECK, len(raw)), raw, version_field(version))
         group.parts += pieces
-        group.steps += made
+        group.ops += made
         group.operations += 1
         group.created = group.created or created
         self._changes.made.update(touched)
@@ -233,16 +228,14 @@ class TransactionPlanner:
             return False
         if not parent:
             return True
-        known = parent in changes.made or self._nodes.size(parent) is not None
+        known = parent in changes.made or self._batch.nodes.size(parent) is not None
         return known and not changes.concern(parent)
 
     def _add_draft(self, whole: int, fit: Fit) -> Group | None:
         """Add any transaction; return its multi, or ``None`` if it has to wait or fits in none."""
         batch, draft = self._batch, None
         if batch.answers[whole] is UNDECIDED:
-            places = batch.parts[whole]
-            steps = [guess(batch, self._nodes, k) for k in places]
-            draft = self._draft(places, steps)
+            draft = self._draft({k: batch.form(k) for k in batch.parts[whole]})
         if draft is not None and draft.created is not None:
             self._mark_last(parent_of(draft.created), whole)
         group = None if draft is None else fit(draft.size, whole)
@@ -252,10 +245,10 @@ class TransactionPlanner:
             self._last_parent = ""
         return group
 
-    def _draft(self, places: range, steps: Sequence[WriteStep]) -> _Draft | None:
-        """Return the steps of any transaction, or ``None`` if it has to wait."""
-        draft = _Draft(dict(zip(places, steps, strict=True)), self._batch.paths)
-        for k in places:
+    def _draft(self, forms: dict[int, Form]) -> _Draft | None:
+        """Return the ops of any transaction, or ``None`` if it has to wait."""
+        draft = _Draft(forms, self._batch.paths)
+        for k in forms:
             if k in draft.pending and not self._add(draft, k):
                 return None
         return draft
@@ -280,9 +273,9 @@ class TransactionPlanner:
         return path in self._above
 
     def _add(self, draft: _Draft, k: int) -> bool:
-        """Add the steps of a part; say whether the transaction can be in this round."""
+        """Add the ops of a part; say whether the transaction can be in this round."""
         batch, own = self._batch, draft.changes
-        opcode, version, value = draft.steps_of[k]
+        opcode, version, value = draft.forms[k]
         path = batch.paths[k]
         draft.pending.discard(k)
         if opcode in _CREATIONS:
@@ -299,7 +292,7 @@ class TransactionPlanner:
             draft.touched.append(path)
         elif opcode == CHECK:
             draft.size += draft.add_check(k, path, version)
-            if batch.requests[k].expected_version in _UNCERTAIN:
+            if is_unproven(batch.step(k).condition):
                 draft.unproven.append(k)
         else:
             assert opcode == PROBE
@@ -308,7 +301,7 @@ class TransactionPlanner:
 
     def _create(self, draft: _Draft, k: int) -> bool:
         """Create the path of a part."""
-        opcode, version, value = draft.steps_of[k]
+        opcode, version, value = draft.forms[k]
         path, own = self._batch.paths[k], draft.changes
         if path in self._changes.planted or not self._need(draft, k):
             return False
@@ -325,7 +318,7 @@ class TransactionPlanner:
         return True
 
     def _mark(self, draft: _Draft, k: int, path: str) -> None:
-        """Mark a value if the next step creates something below it.
+        """Mark a value if the next op creates something below it.
 
         In the events of the multi, the value would look like a parent otherwise (see ``events``).
         """
@@ -381,14 +374,16 @@ class TransactionPlanner:
         return True
 
     def _is_there(self, draft: _Draft, path: str) -> bool:
-        """Say whether a node is assumed to exist when the next step of a draft is executed."""
+        """Say whether a node is assumed to exist when the next op of a draft is executed."""
         own = draft.changes
         if path in own.made:
             return True
         if path in own.removed:
             return False
         return (
-            path in draft.there or path in self._changes.made or self._nodes.size(path) is not None
+            path in draft.there
+            or path in self._changes.made
+            or self._batch.nodes.size(path) is not None
         )
 
     def _is_firm(self, parent: str) -> bool:
@@ -404,32 +399,48 @@ def refuse_part(batch: Batch, whole: int, nodes: Mapping[str, NodeOrError]) -> N
         whole: the transaction.
         nodes: what was found at the paths of its parts and above them.
     """
-    changed: dict[str, NodeOrError] = {}  # what earlier parts have made of paths
-    tree = ChainMap(changed, cast("dict[str, NodeOrError]", nodes))
+    # Over what was found, what earlier parts have made of paths.
+    tree = ChainMap({}, cast("dict[str, NodeOrError]", nodes))
     children: Counter[str] = Counter()  # what earlier parts add to the numbers of children
     for k in batch.parts[whole]:
-        request, path = batch.requests[k], batch.paths[k]
+        step, path = batch.step(k), batch.paths[k]
         node = tree.get(path)
         if isinstance(node, MetadataStoreError):
-            batch.refuse(k, node.for_path(request.path))
+            batch.refuse(k, node.for_path(step.path))
             return
         if node is not None and children[path]:
             node = node._replace(children=node.children + children[path])
-        error = WRITES[request.kind].refusal(request, node)
-        if error is None and request.kind == "put":
-            ephemeral = request.options is not None and request.options.ephemeral
-            if node is None:
-                if not _grow(tree, children, path):
-                    error = refused(NO_CHILDREN, request.path)
-                changed[path] = _FLEETING if ephemeral else _PUT
-            elif node.size == NULL and ephemeral:
-                changed[path] = _FLEETING
-        elif request.kind == "delete":
-            changed[path] = None
-            children[parent_of(path)] -= 1
+        error = refusal(step, node) or _apply(step, path, node, tree, children)
         if error is not None:
             batch.refuse(k, error)
             return
+
+
+def _apply(
+    step: Step,
+    path: str,
+    node: ZNode | None,
+    tree: ChainMap[str, NodeOrError],
+    children: Counter[str],
+) -> MetadataStoreError | None:
+    """Change a tree as a step does; return an error if the tree does not allow it."""
+    effect = step.effect
+    match effect:
+        case PutValue(_, ephemeral):
+            allowed = node is not None or _grow(tree, children, path)
+            if node is None or (ephemeral and node.size == NULL):
+                tree[path] = _FLEETING if ephemeral else _PUT
+            return None if allowed else refused(NO_CHILDREN, step.path)
+        case "delete":
+            tree[path] = None
+            children[parent_of(path)] -= 1
+        case "nothing":
+            pass
+        case PutNext():
+            raise AssertionError("a sequential put in a transaction")
+        case _:
+            assert_never(effect)
+    return None
 
 
 def _grow(tree: ChainMap[str, NodeOrError], children: Counter[str], path: str) -> bool:
@@ -449,9 +460,9 @@ def note_shelters(batch: Batch, whole: int, nodes: Mapping[str, NodeOrError]) ->
     ZooKeeper creates nothing below an ephemeral node. As long as that is there, the check holds.
     """
     for k in batch.parts[whole]:
-        request = batch.requests[k]
+        step = batch.step(k)
         batch.shelters.pop(k, None)
-        if request.kind == "check" and request.expected_version == ABSENT:
+        if step.effect == "nothing" and step.condition == "absent":
             path = _nearest(batch.paths[k], nodes)
             node = nodes.get(path)
             if isinstance(node, ZNode) and node.owner != 0:

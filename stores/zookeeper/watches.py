@@ -66,12 +66,12 @@ class _Packets(list[bytes]):
 
 
 _Command: TypeAlias = Callable[[], None]
-#: A step of a call. It returns the next one, if any, which comes behind the events until then.
-_Step: TypeAlias = "Callable[[_Call], _Step | None]"
+#: A task of a call. It returns the next one, if any, which comes behind the events until then.
+_Task: TypeAlias = "Callable[[_Call], _Task | None]"
 
 
 class _Call:
-    """A step of a call of ``watch`` that the thread of the watches makes."""
+    """A task of a call of ``watch`` that the thread of the watches does."""
 
     __slots__ = ("done", "epoch", "error")
 
@@ -221,8 +221,8 @@ class ZooKeeperWatches:
         if moment.state == "connected":
             self._restored()
 
-    def _do(self, step: _Step, deadline: float) -> _Call:
-        """Let the thread make a step of a call and those that follow it, and wait for the end.
+    def _do(self, task: _Task, deadline: float) -> _Call:
+        """Let the thread do a task of a call and those that follow it, and wait for the end.
 
         Raises:
             MetadataStoreError: it failed, or did not end by the deadline.
@@ -235,7 +235,7 @@ class ZooKeeperWatches:
                 self._thread = start_thread(self._run, "zookeeper-watches")
                 self._queue.append(partial(self._handle, self._last))
             self._calls.add(call)
-        self._enqueue(partial(self._make, call, step, deadline))
+        self._enqueue(partial(self._perform, call, task, deadline))
         call.done.wait(max(0.0, deadline - time.monotonic()))
         with self._lock:
             self._calls.discard(call)
@@ -245,12 +245,12 @@ class ZooKeeperWatches:
             raise call.error
         return call
 
-    def _make(self, call: _Call, step: _Step, deadline: float) -> None:
-        following: _Step | None = None
+    def _perform(self, call: _Call, task: _Task, deadline: float) -> None:
+        following: _Task | None = None
         try:
             if time.monotonic() >= deadline:
                 raise self._late()
-            following = step(call)
+            following = task(call)
         except MetadataStoreError as error:
             call.error = error
         except Exception as error:
@@ -260,7 +260,7 @@ class ZooKeeperWatches:
             if following is None:
                 call.done.set()
         if following is not None:
-            self._enqueue(partial(self._make, call, following, deadline))
+            self._enqueue(partial(self._perform, call, following, deadline))
 
     def _late(self) -> MetadataStoreError:
         return self._connection.end() or self._connection.late("the watch was not placed at")
@@ -306,10 +306,10 @@ class ZooKeeperWatches:
 
     def _place(
         self, watch: ZooKeeperWatch, walked: set[str], deadline: float, call: _Call
-    ) -> _Step | None:
+    ) -> _Task | None:
         """Place the server's watch of a prefix; note the paths of all events from now on.
 
-        If nothing is below the prefix, the next step lets the watch begin. That comes behind the
+        If nothing is below the prefix, the next task lets the watch begin. That comes behind the
         events that the read of the prefix has seen.
         """
         prefix = watch.prefix

@@ -40,8 +40,8 @@ from .jute import (
     MULTI,
     NO_DATA,
     SET_DATA,
+    Op,
     Refused,
-    Step,
     ephemeral,
     header_and_length,
     length,
@@ -195,16 +195,16 @@ class WriteIds:
         """
         # One multi for each node, so that it is short enough for every server.
         requests = []
-        steps: list[Step] = []
+        ops: list[Op] = []
         for path in paths:
             raw = path.encode()
-            steps.append((CREATE, 0, len(raw)))
+            ops.append((CREATE, 0, len(raw)))
             head = header_and_length(CREATE, len(raw))
             requests.append((MULTI, b"".join((head, raw, NO_DATA, acl, END))))
         replies = self._connection.exchange(requests, deadline, repeat=False)
-        for step, reply in zip(steps, replies, strict=True):
+        for op, reply in zip(ops, replies, strict=True):
             # This is no write of a caller, so an unreadable answer leaves no outcome unknown.
-            answer = parse_reply(reply, partial(parse_multi, [step]))
+            answer = parse_reply(reply, partial(parse_multi, [op]))
             if isinstance(answer, IndeterminateError):
                 return None
             if isinstance(answer, MetadataStoreError):

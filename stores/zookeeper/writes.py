@@ -27,12 +27,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ...ops.errors import MetadataStoreError, SessionLostError
+from ...ops.steps import PutNext
 from ..backend import Answer, Tally, WriteRequest, send_by
 from ..refusals import session_lost
-from .batches import UNDECIDED, Batch, guess, parent_of
-from .codecs import WRITES
+from .batches import UNDECIDED, Batch, parent_of
 from .connection import ZooKeeperConnection
 from .errors import NO_AUTH, NO_CHILDREN, NO_NODE, NODE_EXISTS, is_conflict, is_of_session, refused
+from .forms import is_ephemeral, may_create, must_read, refusal
 from .groups import Group
 from .jute import (
     CREATE,
@@ -47,7 +48,7 @@ from .multi_settling import Applied, MultiSettler, Outcome, TooLong
 from .nodes import NULL, Nodes
 from .outcomes import answer, fleeting, gather, members
 from .plan import MultiPlan
-from .puts import note_steps
+from .puts import note_ops
 from .reads import Reader
 from .recovery import recover
 from .second_read import SecondRead
@@ -67,7 +68,7 @@ _GROUP: Final = 32
 
 # Creates that need a permission which their server checks before anything else.
 _GUESSED: Final = frozenset({PARENT, CREATE, EPHEMERAL, PROBE})
-# Failed steps that show only that a parent is not as expected.
+# Failed ops that show only that a parent is not as expected.
 _UPROOTED: Final = frozenset(
     {
         (PARENT, NODE_EXISTS),
@@ -114,7 +115,7 @@ class Writer:
         Raises:
             MetadataStoreError: all of them ended with this error together.
         """
-        batch = Batch(requests, self._chroot)
+        batch = Batch(requests, self._chroot, self._nodes)
         try:
             self._enter_session(batch)
             read_first = self._read_first(batch, send_by(deadline))
@@ -137,7 +138,7 @@ class Writer:
                 batch.answers[i] = error.for_path(requests[i].path)
         if batch.failure is not None:
             raise batch.failure
-        return batch.answers[: batch.count] if batch.parts else batch.answers
+        return batch.answers[: len(requests)] if batch.parts else batch.answers
 
     def _enter_session(self, batch: Batch) -> None:
         """Note the session of the next round; end the writes that belong to an earlier one."""
@@ -160,20 +161,26 @@ class Writer:
         """
         pending = batch.pending
         if self._wrong > _READ_FIRST:
-            guesses = [guess(batch, self._nodes, k) for k in batch.spread(pending)]
+            guesses = [batch.form(k) for k in batch.spread(pending)]
             self._refuse_by_nodes(batch, pending, deadline, fresh=True)
             # If the guesses are unchanged and nothing was refused, the read was not needed.
-            again = [guess(batch, self._nodes, k) for k in batch.spread(batch.pending)]
+            again = [batch.form(k) for k in batch.spread(batch.pending)]
             self._learn(guesses != again)
             return True
-        requests, paths, nodes = batch.requests, batch.paths, self._nodes
+        requests, paths, steps, nodes = batch.requests, batch.paths, batch.steps, self._nodes
+        ephemerals = batch.ephemerals
         unsure = []
         for k in batch.spread(pending) if batch.parts else pending:
-            request = requests[k]
-            kind = request.kind
-            if kind == "put" and request.expected_version is None and request.options is None:
-                continue  # Nearly all. The codec says the same.
-            if WRITES[kind].unsure(request, paths[k], nodes):
+            if k not in steps:
+                # Nearly all, so it is decided without a step. `must_read` says the same.
+                expected = requests[k].expected_version
+                if expected is None and k not in ephemerals:
+                    continue
+                if expected is not None and expected > 0:
+                    continue
+                if expected != 0 and nodes.size(paths[k]) is None:
+                    continue
+            if must_read(batch.step(k), paths[k], nodes):
                 unsure.append(k)
         if unsure:
             self._glance(batch, unsure, deadline)
@@ -186,11 +193,10 @@ class Writer:
         """
         unread = [
             k
-            for k in batch.spread(batch.pending)
-            if (request := batch.requests[k]).kind == "put"
-            and request.options is not None
-            and k not in batch.seen
-            and WRITES["put"].unsure(request, batch.paths[k], self._nodes)
+            for k in batch.spread([i for i in batch.pending if i in batch.ephemerals])
+            if k not in batch.seen
+            and is_ephemeral(batch.step(k))
+            and must_read(batch.step(k), batch.paths[k], self._nodes)
         ]
         if unread:
             self._glance(batch, unread, deadline)
@@ -200,12 +206,11 @@ class Writer:
         tree = self._read(batch, places, [], deadline, fresh=True)
         doubtful = []
         for k in places:
-            request = batch.requests[k]
-            node = tree[batch.paths[k]]
+            step, node = batch.step(k), tree[batch.paths[k]]
             error = (
-                node.for_path(request.path)
+                node.for_path(step.path)
                 if isinstance(node, MetadataStoreError)
-                else WRITES[request.kind].refusal(request, node)
+                else refusal(step, node)
             )
             if error is not None:
                 if k in batch.whole:
@@ -222,13 +227,13 @@ class Writer:
     ) -> None:
         """Read the nodes of requests and of their parents; refuse the requests that cannot hold."""
         parents = _parents(batch, undecided)
-        requests = batch.requests
         places = []
         for k in batch.spread(undecided):
-            if (options := requests[k].options) is None or not options.sequential:
-                places.append(k)
-            else:  # It has no node before it is applied. Its parents are read.
+            if isinstance(batch.step(k).effect, PutNext):
+                # It has no node before it is applied. Its parents are read.
                 batch.seen[k] = None
+            else:
+                places.append(k)
         tree = self._read(batch, places, parents, deadline, fresh=fresh)
         for i in undecided:
             if i in batch.parts:
@@ -276,20 +281,13 @@ class Writer:
         self, batch: Batch, i: int, tree: Mapping[str, NodeOrError]
     ) -> MetadataStoreError | None:
         """Return the error of a request that cannot hold, by the nodes that were found."""
-        request, path = batch.requests[i], batch.paths[i]
-        options = request.options
-        node = None if options is not None and options.sequential else tree[path]
+        step, path = batch.step(i), batch.paths[i]
+        node = None if isinstance(step.effect, PutNext) else tree[path]
         if isinstance(node, MetadataStoreError):
-            return node.for_path(request.path)
-        codec = WRITES[request.kind]
-        error = codec.refusal(request, node)
-        if (
-            error is None
-            and node is None
-            and codec.creates(request)
-            and below_ephemeral(path, tree)
-        ):
-            error = refused(NO_CHILDREN, request.path)
+            return node.for_path(step.path)
+        error = refusal(step, node)
+        if error is None and node is None and may_create(step) and below_ephemeral(path, tree):
+            error = refused(NO_CHILDREN, step.path)
         return error
 
     def _read_parents(self, batch: Batch, deadline: float) -> None:
@@ -324,7 +322,7 @@ class Writer:
         elif batch.rounds >= _JOINT_ROUNDS:
             limit = _GROUP
         batch.rounds += 1
-        groups = MultiPlan(batch, self._nodes, self._sizes, self._room, self._acl, limit).groups
+        groups = MultiPlan(batch, self._sizes, self._room, self._acl, limit).groups
         failed: list[int] = []
         second_read = SecondRead(batch, groups, self._reader, self._connection.number, deadline)
         outcomes = self._settler.send(groups, deadline, second_read.begin)
@@ -368,7 +366,7 @@ class Writer:
     def _fail(self, batch: Batch, group: Group, error: MetadataStoreError) -> None:
         """End the requests of a multi that failed, or whose outcome cannot be known."""
         wholes = members(batch, group)
-        if len(wholes) == batch.count and group.session is None:
+        if len(wholes) == len(batch.writes) and group.session is None:
             batch.failure = error
         for i in wholes:
             batch.answers[i] = error.for_path(batch.requests[i].path)
@@ -380,7 +378,7 @@ class Writer:
 
     def _refuse(self, batch: Batch, group: Group, codes: Sequence[int]) -> Sequence[int]:
         blamed, code = next(((k, code) for k, code in enumerate(codes) if code != 0), (0, 0))
-        opcode, i, _ = group.steps[blamed]
+        opcode, i, _ = group.ops[blamed]
         # The server checks the permission to create before it checks whether the node exists. So
         # the client looks at a path that may exist after all.
         guessed = code == NO_AUTH and opcode in _GUESSED and i not in batch.seen
@@ -405,25 +403,22 @@ class Writer:
             return []
         # The parent cannot be created, so nothing of the batch can be created below it. All of
         # these are answered now, not one per round.
-        count = sum(1 for opcode, *_ in group.steps[: blamed + 1] if opcode == PARENT)
+        count = sum(1 for opcode, *_ in group.ops[: blamed + 1] if opcode == PARENT)
         below = group.parents[count - 1] + "/"
         for k in batch.spread(batch.pending):
-            request = batch.requests[k]
             if (
                 batch.paths[k].startswith(below)
-                and WRITES[request.kind].creates(request)
+                and may_create(step := batch.step(k))
                 and batch.answers[batch.whole.get(k, k)] is UNDECIDED
             ):
-                batch.refuse(k, self._connection.refused(code, request.path))
+                batch.refuse(k, self._connection.refused(code, step.path))
         return []
 
     def _remember(self, batch: Batch, group: Group) -> None:
         """Remember the nodes that an applied multi has left at its paths."""
         nodes = self._nodes
         nodes.note_all(dict.fromkeys(group.parents, NULL))
-        values, value_bytes = note_steps(
-            group.steps, batch.requests, batch.paths, nodes.generations
-        )
+        values, value_bytes = note_ops(group.ops, batch.requests, batch.paths, nodes.generations)
         self._reader.learn(values, value_bytes)
 
 
@@ -431,8 +426,7 @@ def _parents(batch: Batch, requests: Sequence[int]) -> list[str]:
     """Return every path above those of these requests that may create theirs, each once."""
     parents: dict[str, None] = {}
     for k in batch.spread(requests):
-        request = batch.requests[k]
-        if WRITES[request.kind].creates(request):
+        if may_create(batch.step(k)):
             parent = parent_of(batch.paths[k])
             while parent and parent not in parents:
                 parents[parent] = None

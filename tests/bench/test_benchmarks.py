@@ -162,7 +162,8 @@ def test_encoding_for_zookeeper(measure: Measure, puts: list[bk.Put]) -> None:
     sizes = Sizes(cast("Any", None), 1 << 20)  # No connection: it asks no server here.
 
     def encode() -> bytes:
-        (group,) = MultiPlan(Batch(puts, "/chroot"), Nodes(), sizes, 64, ANYONE, COUNT).groups
+        batch = Batch(puts, "/chroot", Nodes())
+        (group,) = MultiPlan(batch, sizes, 64, ANYONE, COUNT).groups
         return group.body()
 
     measure(encode)

@@ -48,8 +48,8 @@ from batchkeeper.stores.zookeeper.jute import (
     PARENT,
     SET_DATA,
     Done,
+    Op,
     Refused,
-    Step,
     ZNode,
     parse_multi,
     parse_multi_read,
@@ -553,7 +553,7 @@ def test_names_that_no_node_has_are_not_taken(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "body"),
+    ("ops", "body"),
     [
         ([(CREATE, 0, 2)], pack("!i?ii", _CREATE2, False, 0, 2) + b"/a" + bytes(_STAT_SIZE) + END),
         ([(CREATE, 0, 2)], pack("!i?ii", CREATE, False, 0, 3) + b"/ab" + END),
@@ -586,9 +586,9 @@ def test_names_that_no_node_has_are_not_taken(names: list[str]) -> None:
         "no end",
     ],
 )
-def test_an_answer_of_another_form_is_no_answer(steps: list[Step], body: bytes) -> None:
+def test_an_answer_of_another_form_is_no_answer(ops: list[Op], body: bytes) -> None:
     """The results of a multi are those of its operations, one for each, in their order."""
-    error = parse_reply((body, 0), partial(parse_multi, steps), write=True)
+    error = parse_reply((body, 0), partial(parse_multi, ops), write=True)
 
     assert isinstance(error, IndeterminateError)
 
