@@ -20,7 +20,7 @@ enum {
 };
 enum { HEADER_SIZE = 9, STAT_SIZE = 68, LENGTH_SIZE = 4, UPDATE_SIZE = HEADER_SIZE + STAT_SIZE };
 
-/* ABSENT, ANY_VERSION, and the constants of groups.py, packets.py and gets.py. */
+/* ABSENT, ANY_VERSION, and the constants of groups.py and packets.py. */
 enum { ABSENT = -1, ANY_VERSION = -1, CREATE_OVERHEAD = 17, READ_OVERHEAD = 14 };
 enum { ANSWER_BYTES = 1 << 20, ENTRY_BYTES = 81, SMALL = 1024, PACKET_READS = 256 };
 

@@ -3,19 +3,15 @@
 - ``backend``: opens the store and passes calls to the modules below
 - ``fitness``: finds out whether the server does what the package relies on
 - ``reads``: many reads in one multi-read
-- ``gets``: the gets among them, and their results
 - ``writes``: a call in one multi, with an outcome for each operation
 - ``batches``: the writes of one call, and what is known about them
 - ``forms``: what each condition with each effect becomes in a multi
 - ``plan``: distributes writes over multis
-- ``puts``: the ops of plain puts, and their answers
 - ``transactions``: the ops of transactions, and which of their parts does not hold
 - ``groups``: multis in the making
 - ``write_ids``: the slots that make sending a multi again safe
 - ``multi_settling``: sends multis until the outcome of each is known
-- ``second_read``: whether conditions held that the server cannot check
 - ``outcomes``: the answers of the requests in a multi that was applied
-- ``recovery``: the results of a multi whose answer was lost
 - ``sequences``: the names of sequential nodes whose answer was lost
 - ``nodes``: the last known state of nodes, for guesses
 - ``sizes``: finds the longest request that the server accepts
@@ -31,10 +27,9 @@
 - ``placing``: the requests behind watches
 - ``events``: turns events of nodes into events of values
 - ``connection``: requests and answers over the session, each with a certain outcome
-- ``exchanges``: one request, with a sent mark
+- ``exchanges``: one request, with a sent mark, and its reply
 - ``kazoo_client``: kazoo's client, with its traps closed
 - ``jute``: the bytes of requests and answers
-- ``answers``: answers that cannot be read
 - ``errors``: the one table that interprets a failed request
 """
 

@@ -19,9 +19,9 @@ from ..backend import Answer, Backend, Limits, ReadRequest, Tally, WriteRequest,
 from ..refusals import NO_VALUE, decide, transaction_refused
 from ..tls import NO_FILES, TlsFiles
 from ..urls import ConnectOptions, StoreURL
-from .answers import Reply, parse_reply
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS
+from .exchanges import Reply, parse_reply
 from .fitness import check_reads, check_writes
 from .forms import may_create
 from .jute import (

@@ -37,9 +37,8 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ..backend import Tally, send_by
 from ..urls import Abandonment
-from .answers import Reply, UnreadableError, unreadable
-from .errors import CONNECTION_LOSS, NO_NODE, Fate, code, refused
-from .exchanges import DeadlineError, Exchange, TimedExchange, Trip, remaining
+from .errors import CONNECTION_LOSS, NO_NODE, Fate, UnreadableError, code, refused, unreadable
+from .exchanges import DeadlineError, Exchange, Reply, TimedExchange, Trip, remaining
 from .kazoo_client import (
     NO_GREETING,
     CertificateRefusedError,

@@ -14,11 +14,12 @@ from kazoo import exceptions as kazoo
 
 from ...ops.errors import (
     AuthenticationError,
+    IndeterminateError,
     MetadataStoreError,
     UnsupportedError,
     ValueTooLargeError,
 )
-from .answers import UnreadableError
+from ...ops.log import get_logger
 
 __all__ = [
     "BAD_VERSION",
@@ -29,13 +30,22 @@ __all__ = [
     "NO_NODE",
     "UNIMPLEMENTED",
     "Fate",
+    "UnreadableError",
     "code",
     "is_conflict",
     "is_of_session",
+    "is_unreadable",
     "name_of",
     "refused",
     "fate",
+    "unreadable",
 ]
+
+log = get_logger(__name__)
+
+
+class UnreadableError(Exception):
+    """An answer cannot be read. Callers receive an error with this as its cause."""
 
 
 class Fate(Enum):
@@ -183,3 +193,21 @@ def refused(number: int, path: str, user: str | None = None) -> MetadataStoreErr
 def name_of(number: int) -> str:
     """Return the name of a server's code."""
     return kazoo.EXCEPTIONS[number].__name__ if number in kazoo.EXCEPTIONS else str(number)
+
+
+def unreadable(reason: UnreadableError, *, write: bool) -> MetadataStoreError:
+    """Return the error of a request whose answer cannot be read."""
+    log.error("zookeeper answer cannot be read", reason=str(reason))
+    message = f"the answer from ZooKeeper cannot be read: {reason}"
+    error = (
+        IndeterminateError(f"{message}; the request may have been applied")
+        if write
+        else MetadataStoreError(message)
+    )
+    error.__cause__ = reason
+    return error
+
+
+def is_unreadable(error: MetadataStoreError) -> bool:
+    """Say whether a request was answered, but its answer cannot be read."""
+    return isinstance(error.__cause__, UnreadableError)

@@ -1,18 +1,36 @@
-"""One request over a ZooKeeper session, as kazoo sees it and as its caller does."""
+"""One request over a ZooKeeper session, as kazoo sees it and as its caller does, and its reply."""
 
 from __future__ import annotations
 
 import math
+import struct
 import threading
 import time
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kazoo.exceptions import ConnectionLoss
 
-from .errors import Fate, fate
+from ...ops.errors import MetadataStoreError
+from .errors import Fate, UnreadableError, fate, unreadable
 from .jute import EMPTY_MULTI, MULTI
 
-__all__ = ["DeadlineError", "Exchange", "Owner", "TimedExchange", "Trip", "remaining"]
+__all__ = [
+    "DeadlineError",
+    "Exchange",
+    "Owner",
+    "Reply",
+    "TimedExchange",
+    "Trip",
+    "parse_reply",
+    "remaining",
+]
+
+#: An answer: the packet and where the answer begins in it, the server's error code, or the error
+#: that the request ends with.
+Reply: TypeAlias = tuple[bytes, int] | int | MetadataStoreError
+
+_T = TypeVar("_T")
 
 
 class Owner(Protocol):
@@ -165,3 +183,27 @@ class Trip(NamedTuple):
 def remaining(deadline: float) -> float:
     """Return the seconds until a deadline, as locks and conditions take them."""
     return min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
+
+
+def parse_reply(
+    reply: Reply, parse: Callable[[bytes, int], _T], *, write: bool = False
+) -> _T | int | MetadataStoreError:
+    """Return the result of ``parse`` for an answer; a code or an error is returned as it is.
+
+    An answer is checked against its request to the last byte, because a server of another version,
+    a proxy or a fault may send anything. If it does not fit, a read ends with
+    ``MetadataStoreError``, and a write with ``IndeterminateError``, because the server may have
+    applied it.
+
+    Args:
+        reply: the reply of a connection.
+        parse: reads a packet from an offset on.
+        write: whether the request may have changed something.
+    """
+    if not isinstance(reply, tuple):
+        return reply
+    buffer, offset = reply
+    try:
+        return parse(buffer, offset)
+    except (struct.error, ValueError) as error:
+        return unreadable(UnreadableError(f"{len(buffer)} bytes: {error}"), write=write)

@@ -15,9 +15,9 @@ from typing import Final
 
 from ...ops.errors import MetadataStoreError, UnsupportedError
 from . import jute
-from .answers import Reply, is_unreadable, parse_reply
 from .connection import ZooKeeperConnection
-from .errors import CONNECTION_LOSS, UNIMPLEMENTED
+from .errors import CONNECTION_LOSS, UNIMPLEMENTED, is_unreadable
+from .exchanges import Reply, parse_reply
 from .kazoo_client import EVENT_PATH
 from .nodes import NULL, SKIPPED
 

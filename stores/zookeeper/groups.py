@@ -1,9 +1,9 @@
-"""Multis in the making: their operations as bytes, and how to read their answers."""
+"""Multis in the making: their ops as bytes, how to read their answers, and what they change."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from .jute import (
     CHECK,
@@ -16,6 +16,7 @@ from .jute import (
     SEQUENTIAL,
     SET_DATA,
     Op,
+    Opcode,
     ephemeral,
     header_and_length,
     length,
@@ -24,20 +25,18 @@ from .jute import (
 )
 from .nodes import ABSENCE_MARK
 
-__all__ = ["CREATE_OVERHEAD", "DELETE_OVERHEAD", "Group"]
+__all__ = ["CREATE_OVERHEAD", "DELETE_OVERHEAD", "Changes", "Group"]
 
-# Header, length of the path, version; for a check, too.
-DELETE_OVERHEAD: Final = 17
-# Header, length of the path and length of the value. The version or the access rights come on top.
-CREATE_OVERHEAD: Final = 17
+# Header and length of the path.
+_HEADER: Final = 13
+#: These and the version; for a check, too.
+DELETE_OVERHEAD: Final = _HEADER + 4
+#: These and the length of the value. The version or the access rights come on top.
+CREATE_OVERHEAD: Final = _HEADER + 4
 
 
 class Group:
-    """One multi: its parts, and how to read its answer.
-
-    The methods that add an operation return the bytes that it takes. They leave ``size`` alone,
-    because the plan reserves room before it adds an operation.
-    """
+    """One multi: its parts, and how to read its answer."""
 
     __slots__ = (
         "checked",
@@ -88,106 +87,109 @@ class Group:
                 return paths[i] if opcode == CREATE else None
         return None
 
-    def add_parent(self, i: int, path: str, acl: bytes) -> int:
+    def add_parent(self, i: int, path: str, acl: bytes) -> None:
         """Create a parent of a path of request ``i``."""
-        raw = path.encode()
-        self.parts += (header_and_length(CREATE, len(raw)), raw, NO_DATA, acl)
-        self.ops.append((PARENT, i, len(raw)))
         self.parents.append(path)
         self.created = self.created or path
-        return CREATE_OVERHEAD + len(raw) + len(acl)
+        self._add(PARENT, i, path, NO_DATA, acl)
 
-    def add_create(self, i: int, path: str, value: bytes, acl: bytes) -> int:
+    def add_create(self, i: int, path: str, value: bytes, acl: bytes) -> None:
         """Create a node for good."""
-        raw = path.encode()
-        self._add_create(raw, value, acl)
-        self.ops.append((CREATE, i, len(raw)))
         self.created = self.created or path
-        return CREATE_OVERHEAD + len(raw) + len(value) + len(acl)
+        self._add(CREATE, i, path, length(len(value)), value, acl)
 
-    def add_ephemeral(self, i: int, path: str, value: bytes, acl: bytes) -> int:
+    def add_ephemeral(self, i: int, path: str, value: bytes, acl: bytes) -> None:
         """Create a node that ends with the session."""
-        raw = path.encode()
-        self._add_create(raw, value, ephemeral(acl))
-        self.ops.append((EPHEMERAL, i, len(raw)))
         self.created = self.created or path
-        return CREATE_OVERHEAD + len(raw) + len(value) + len(acl)
+        self._add(EPHEMERAL, i, path, length(len(value)), value, ephemeral(acl))
 
-    def add_sequential(self, i: int, path: str, value: bytes, acl: bytes, *, fleeting: bool) -> int:
+    def add_sequential(
+        self, i: int, path: str, value: bytes, acl: bytes, *, fleeting: bool
+    ) -> None:
         """Create a node whose name gets a suffix, and which may end with the session."""
-        raw = path.encode()
-        self._add_create(raw, value, sequential(acl, fleeting))
-        self.ops.append((SEQUENTIAL, i, len(raw)))
         self.sequences.append(path)
-        return CREATE_OVERHEAD + len(raw) + len(value) + len(acl)
+        self._add(SEQUENTIAL, i, path, length(len(value)), value, sequential(acl, fleeting))
 
-    def add_set(self, i: int, path: str, value: bytes, version: int) -> int:
+    def add_set(self, i: int, path: str, value: bytes, version: int) -> None:
         """Set the value of a node that is at this version."""
-        raw = path.encode()
-        self.parts += (
-            header_and_length(SET_DATA, len(raw)),
-            raw,
-            length(len(value)),
-            value,
-            version_field(version),
-        )
-        self.ops.append((SET_DATA, i, len(raw)))
-        return CREATE_OVERHEAD + len(raw) + len(value) + 4
+        self._add(SET_DATA, i, path, length(len(value)), value, version_field(version))
 
-    def add_delete(self, i: int, path: str, version: int) -> int:
+    def add_delete(self, i: int, path: str, version: int) -> None:
         """Delete a node that is at this version."""
-        raw = path.encode()
+        raw = path.encode()  # `_add`, without what calling it costs: many come together
         self.parts += (header_and_length(DELETE, len(raw)), raw, version_field(version))
         self.ops.append((DELETE, i, len(raw)))
-        return DELETE_OVERHEAD + len(raw)
+        self.size += DELETE_OVERHEAD + len(raw)
 
-    def add_check(self, i: int, path: str, version: int) -> int:
+    def add_check(self, i: int, path: str, version: int) -> None:
         """Check that a node is at this version."""
-        raw = path.encode()
-        self.parts += (header_and_length(CHECK, len(raw)), raw, version_field(version))
-        self.ops.append((CHECK, i, len(raw)))
-        return DELETE_OVERHEAD + len(raw)
+        self._add(CHECK, i, path, version_field(version))
 
-    def add_probe(self, i: int, path: str, acl: bytes) -> int:
+    def add_probe(self, i: int, path: str, acl: bytes) -> None:
         """Create a node and delete it again."""
-        return self._add_probe(i, path, acl) + self.add_delete(i, path, -1)
-
-    def add_absence(self, i: int, path: str, acl: bytes) -> int:
-        """Create a node and delete it again, which shows that there was none."""
-        created = self._add_probe(i, path, acl)
-        marked = self.add_probe(i, path + ABSENCE_MARK, acl)
-        return created + marked + self.add_delete(i, path, -1)
-
-    def _add_probe(self, i: int, path: str, acl: bytes) -> int:
-        raw = path.encode()
-        self.parts += (header_and_length(CREATE, len(raw)), raw, NO_DATA, acl)
-        self.ops.append((PROBE, i, len(raw)))
         self.probes.append(path)
-        return CREATE_OVERHEAD + len(raw) + len(acl)
+        self._add(PROBE, i, path, NO_DATA, acl)
+        self.add_delete(i, path, -1)
+
+    def add_absence(self, i: int, path: str, acl: bytes) -> None:
+        """Create a node and delete it again, which shows that there was none."""
+        self.probes.append(path)
+        self._add(PROBE, i, path, NO_DATA, acl)
+        self.add_probe(i, path + ABSENCE_MARK, acl)
+        self.add_delete(i, path, -1)
+
+    def _add(self, opcode: Opcode | Literal[-1], i: int, path: str, *rest: bytes) -> None:
+        raw = path.encode()
+        # The kinds of creates are negative.
+        self.parts += (header_and_length(max(opcode, CREATE), len(raw)), raw, *rest)
+        self.ops.append((opcode, i, len(raw)))
+        self.size += _HEADER + len(raw) + sum(map(len, rest))
 
     def merge(self, other: Group) -> None:
         """Append the operations of another multi, as one request."""
+        self.size += other.size
         self.parts += other.parts
         self.ops += other.ops
         self.operations += 1
         self.created = self.created or other.created
-        # Most have none of these.
-        if other.parents:
-            self.parents += other.parents
-        if other.probes:
-            self.probes += other.probes
-        if other.sequences:
-            self.sequences += other.sequences
-        if other.unproven:
-            self.unproven += other.unproven
+        self.parents += other.parents
+        self.probes += other.probes
+        self.sequences += other.sequences
+        self.unproven += other.unproven
         if other.session is not None:
             self.session = other.session
 
-    def _add_create(self, raw: bytes, value: bytes, acl: bytes) -> None:
-        self.parts += (
-            header_and_length(CREATE, len(raw)),
-            raw,
-            length(len(value)),
-            value,
-            acl,
-        )
+
+class Changes:
+    """What a plan does to the tree.
+
+    Attributes:
+        deleted: paths to delete that are not part of a transaction.
+        kept: those of them whose delete waits, because something is created below them.
+        made: paths that need not be created again.
+        planted: those of them created as parents, without a value.
+        fleeting: those of them created as ephemeral nodes.
+        removed: paths that transactions delete.
+    """
+
+    __slots__ = ("deleted", "fleeting", "kept", "made", "planted", "removed")
+
+    def __init__(self, deleted: set[str]) -> None:
+        self.deleted = deleted
+        self.kept: set[str] = set()
+        self.made: set[str] = set()
+        self.planted: set[str] = set()
+        self.fleeting: set[str] = set()
+        self.removed: set[str] = set()
+
+    def merge(self, other: Changes) -> None:
+        """Add what a transaction does."""
+        self.kept |= other.kept
+        self.made |= other.made
+        self.planted |= other.planted
+        self.fleeting |= other.fleeting
+        self.removed |= other.removed
+
+    def concern(self, parent: str) -> bool:
+        """Say whether the plan deletes a path, or makes it ephemeral."""
+        return parent in self.deleted or parent in self.removed or parent in self.fleeting

@@ -9,8 +9,8 @@ a ``create2``: before 3.7 its answer has no Stat (ZOOKEEPER-4026), and other ser
 do not know it.
 
 Each ``parse_`` function but ``parse_zxid`` expects exactly the answer to one request, to its last
-byte. It raises ``struct.error`` or ``ValueError`` for anything else. ``answers.parse_reply`` is the
-only caller, and turns these into errors of this package.
+byte. It raises ``struct.error`` or ``ValueError`` for anything else. ``exchanges.parse_reply`` is
+the only caller, and turns these into errors of this package.
 
 Source of the layout: ``zookeeper.jute``, ``MultiOperationRecord``, ``MultiResponse`` and
 ``ZooDefs.OpCode`` of ZooKeeper 3.5 to 3.9.

@@ -43,7 +43,7 @@ from kazoo.retry import ForceRetryError, KazooRetry
 from ...ops.paths import OWN
 from ..hosts import lookup_failure
 from ..tls import NO_FILES, REFUSED_CERTIFICATE, TlsFiles
-from .answers import UnreadableError
+from .errors import UnreadableError
 from .nodes import SKIPPED
 
 __all__ = [

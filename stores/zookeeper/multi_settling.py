@@ -34,9 +34,9 @@ from ...ops.errors import (
 )
 from ...ops.log import get_logger
 from ..backend import Tally
-from .answers import Reply, is_unreadable, parse_reply
 from .connection import ZooKeeperConnection
-from .errors import BAD_VERSION, CONNECTION_LOSS, is_of_session, name_of
+from .errors import BAD_VERSION, CONNECTION_LOSS, is_of_session, is_unreadable, name_of
+from .exchanges import Reply, parse_reply
 from .groups import Group
 from .jute import (
     END,

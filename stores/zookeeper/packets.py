@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
 
+from ...ops.acceleration import accelerated
 from ...ops.errors import MetadataStoreError
-from .answers import Reply, parse_reply
-from .jute import MULTI_READ, Found, multi_read, parse_reads, single_read
+from .exchanges import Reply, parse_reply
+from .jute import EXISTS, GET_DATA, MULTI_READ, Found, multi_read, parse_reads, single_read
+from .nodes import Generations, size_of
 
 __all__ = [
     "ANSWER_BYTES",
@@ -18,6 +20,7 @@ __all__ = [
     "REQUEST_OVERHEAD",
     "SMALL",
     "Packet",
+    "add_reads",
 ]
 
 # The size of an answer is known only when it arrives, and the server builds it in its heap, which
@@ -33,6 +36,9 @@ SMALL: Final = 1024
 REQUEST_OVERHEAD: Final = 17
 #: Header, length and watch flag of one read.
 READ_OVERHEAD: Final = 14
+
+# More make hardly a difference for the client.
+_PACKET_READS: Final = 256
 
 _T = TypeVar("_T")
 
@@ -81,3 +87,69 @@ class Packet(Generic[_T]):
         ``paths`` is that of ``parse_multi_read``.
         """
         return parse_reply(reply, partial(parse_reads, self.encoded, paths))
+
+
+@accelerated
+def add_reads(
+    packet: Packet[int],
+    opcodes: Sequence[int],
+    paths: Sequence[str],
+    waiting: Sequence[int],
+    start: int,
+    alone: set[int],
+    generations: Generations,
+    guess: int,
+    longest: int,
+    usual: int,
+    bytes_room: int,
+    unknown_room: int,
+    /,
+) -> tuple[int, int, int]:
+    """Add reads to a packet, until one goes alone or does not fit.
+
+    Args:
+        packet: the packet. If it is empty, the first read fits.
+        opcodes: the opcodes of all reads of the call.
+        paths: their full paths.
+        waiting: the reads to send.
+        start: where to begin in ``waiting``.
+        alone: the reads that go alone, as an EXISTS of a large value does.
+        generations: the known nodes.
+        guess: the bytes of an answer with a value of unknown size.
+        longest: the bytes of the longest path.
+        usual: the most bytes of the packet.
+        bytes_room: enough bytes of answers; the last read may exceed that.
+        unknown_room: the most values of unknown size.
+
+    Returns:
+        the index in ``waiting`` of the first read that was not added, the bytes of the answers to
+        those that were, and the number of their values of unknown size.
+    """
+    reads, encoded = packet.reads, packet.encoded
+    answer_bytes, sent_bytes = packet.answer_bytes, packet.sent_bytes
+    added = unknown = 0
+    end = start
+    while end < len(waiting) and added < bytes_room and unknown < unknown_room:
+        i = waiting[end]
+        opcode, path = opcodes[i], paths[i]
+        raw = path.encode()
+        size = size_of(generations, path)
+        expected = guess if size is None else ENTRY_BYTES + size
+        if i in alone or len(raw) > longest or (opcode == EXISTS and expected > SMALL):
+            break
+        more = READ_OVERHEAD + len(raw)
+        if reads and (
+            len(reads) >= _PACKET_READS
+            or answer_bytes + expected > ANSWER_BYTES
+            or sent_bytes + more > usual
+        ):
+            break
+        reads.append(i)
+        encoded.append((GET_DATA if opcode == EXISTS else opcode, raw))
+        answer_bytes += expected
+        sent_bytes += more
+        added += expected
+        unknown += size is None
+        end += 1
+    packet.answer_bytes, packet.sent_bytes = answer_bytes, sent_bytes
+    return end, added, unknown

@@ -11,9 +11,9 @@ from ...ops.errors import AuthenticationError, MetadataStoreError, UnsupportedEr
 from ...ops.log import get_logger
 from ...ops.paths import hidden, own
 from ...ops.results import ForeignKeys, Range
-from .answers import Reply, parse_reply
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, UNIMPLEMENTED
+from .exchanges import Reply, parse_reply
 from .jute import (
     ADD_WATCH,
     GET_DATA,

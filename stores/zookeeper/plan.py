@@ -5,16 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ...ops.acceleration import accelerated, bind
 from ...ops.errors import ValueTooLargeError
+from ...ops.operations import ABSENT
 from .batches import Batch, parent_of
-from .groups import CREATE_OVERHEAD, DELETE_OVERHEAD, Group
-from .jute import EPHEMERAL, REPLACE, SEQUENTIAL, SET_DATA, WriteOpcode
-from .nodes import SKIPPED, VALUE_MARK
-from .puts import add_puts
+from .forms import ANY_VERSION, ONLY_EPHEMERAL
+from .groups import CREATE_OVERHEAD, DELETE_OVERHEAD, Changes, Group
+from .jute import (
+    CREATE,
+    EPHEMERAL,
+    REPLACE,
+    SEQUENTIAL,
+    SET_DATA,
+    Opcode,
+    WriteOpcode,
+    ephemeral,
+    header_and_length,
+    length,
+    version_field,
+)
+from .nodes import SKIPPED, VALUE_MARK, Generations, size_of
 from .sizes import Sizes
-from .transactions import Changes, TransactionPlanner
+from .transactions import TransactionPlanner
 
-__all__ = ["OP_OVERHEAD", "REQUEST_OVERHEAD", "MultiPlan"]
+__all__ = ["OP_OVERHEAD", "REQUEST_OVERHEAD", "MultiPlan", "add_puts"]
 
 #: xid, opcode and the end of the list.
 REQUEST_OVERHEAD: Final = 17
@@ -22,6 +36,8 @@ REQUEST_OVERHEAD: Final = 17
 OP_OVERHEAD: Final = CREATE_OVERHEAD + 32
 # What a setData has behind its value.
 _VERSION_BYTES: Final = 4
+
+bind(only_ephemeral=ONLY_EPHEMERAL)
 
 
 class MultiPlan:
@@ -78,20 +94,12 @@ class MultiPlan:
         self._close()
 
     def _put_all(self, places: Sequence[int]) -> None:
-        batch, changes = self._batch, self._changes
+        batch, changes, nodes = self._batch, self._changes, self._batch.nodes
         acl, room, limit = self._acl, self._packet, self._limit
         start, end = 0, len(places)
         while start < end:
             start = add_puts(
-                self._group,
-                batch,
-                changes,
-                batch.nodes.generations,
-                places,
-                start,
-                acl,
-                room,
-                limit,
+                self._group, batch, changes, nodes.generations, places, start, acl, room, limit
             )
             plain = start == end
             while not plain:
@@ -119,8 +127,10 @@ class MultiPlan:
         elif opcode == EPHEMERAL:
             group.add_ephemeral(i, path, value, acl)
             changes.fleeting.add(path)
-        else:
+        elif opcode == CREATE:
             group.add_create(i, path, value, acl)
+        else:
+            raise AssertionError(f"a write in the form of an op of type {opcode}")
         group.operations += 1
         changes.made.add(path)
         if i in batch.ephemerals:
@@ -140,7 +150,6 @@ class MultiPlan:
         if group.size + size > self._packet or group.operations >= self._limit:
             self._close()  # Another multi does it, too, where events have zxids.
             return
-        group.size += size
         group.add_probe(i, mark, self._acl)
 
     def _create_special(self, i: int, opcode: WriteOpcode, version: int, value: bytes) -> None:
@@ -150,17 +159,16 @@ class MultiPlan:
         # All of it goes into one multi, so it is made apart.
         own = Group()
         if opcode == SEQUENTIAL:
-            size = 0
             for _ in range(batch.skips.get(i, 0)):
-                size += own.add_probe(i, parent_of(path) + SKIPPED, acl)
-            size += own.add_sequential(i, path, value, acl, fleeting=i in batch.ephemerals)
+                own.add_probe(i, parent_of(path) + SKIPPED, acl)
+            own.add_sequential(i, path, value, acl, fleeting=i in batch.ephemerals)
         else:
             # The node that was there is a parent without anything below it.
-            size = own.add_delete(i, path, version)
-            size += own.add_ephemeral(i, path, value, acl)
+            own.add_delete(i, path, version)
+            own.add_ephemeral(i, path, value, acl)
         if i in batch.ephemerals:
             own.session = batch.session
-        group = self._fit(size, i)
+        group = self._fit(own.size, i)
         if group is not None:
             group.merge(own)
             if opcode != SEQUENTIAL:
@@ -210,10 +218,120 @@ class MultiPlan:
                 return None
             self._close()
             group = self._group
-        group.size += size
         return group
 
     def _close(self) -> None:
         if self._group.ops:
             self.groups.append(self._group)
             self._group = Group()
+
+
+@accelerated
+def add_puts(  # noqa: C901, PLR0912, PLR0915 - in one piece: every operation pays for each call
+    group: Group,
+    batch: Batch,
+    changes: Changes,
+    generations: Generations,
+    places: Sequence[int],
+    start: int,
+    acl: bytes,
+    room: int,
+    limit: int,
+    /,
+) -> int:
+    """Add puts to a multi, as long as they are plain and fit.
+
+    Nearly all operations of nearly all calls are added here. What is rare is left to the caller, so
+    that the compiled twin need not handle it.
+
+    A put is not plain if it is sequential, if it is ephemeral and may meet a node, if its parent is
+    not certain to exist when it is created, or if a mark must go before it.
+
+    Args:
+        group: the multi.
+        batch: the call.
+        changes: what the plan does to the tree.
+        generations: the known nodes.
+        places: the places of all puts of the call.
+        start: where to begin in ``places``.
+        acl: the access rights of new nodes, encoded.
+        room: the most bytes of the multi's operations.
+        limit: the most requests in one multi.
+
+    Returns:
+        the index in ``places`` of the first put that was not added.
+    """
+    requests, paths, seen = batch.requests, batch.paths, batch.seen
+    parts, ops = group.parts, group.ops
+    made = changes.made
+    size, operations = group.size, group.operations
+    fleeting_acl = ephemeral(acl)
+    last_parent: str | None = None
+    end = start
+    for end in range(start, len(places)):
+        i = places[end]
+        request, path = requests[i], paths[i]
+        expected, value, options = request.expected_version, request.value, request.options
+        if request.kind != "put" or value is None:
+            break
+        opcode: Opcode = CREATE
+        tail = acl
+        if options is not None:
+            if (options is not ONLY_EPHEMERAL and options != ONLY_EPHEMERAL) or i in seen:
+                break
+            if expected is None:
+                if size_of(generations, path) is not None:
+                    break
+            elif expected != ABSENT:
+                break
+            opcode, tail = EPHEMERAL, fleeting_acl
+        elif expected is None:
+            there = seen[i] if i in seen else size_of(generations, path)
+            if there is not None:
+                opcode, tail = SET_DATA, version_field(ANY_VERSION)
+        elif expected != ABSENT:
+            opcode, tail = SET_DATA, version_field(expected)
+        elif (node := seen.get(i)) is not None:
+            opcode, tail = SET_DATA, version_field(node.version)
+        if opcode != SET_DATA:
+            parent = parent_of(path)
+            if parent != last_parent:
+                if not _has_parent(group, batch, changes, generations, parent):
+                    break
+                last_parent = parent
+        raw = path.encode()
+        more = CREATE_OVERHEAD + len(raw) + len(value) + len(tail)
+        if size + more > room or operations >= limit:
+            break
+        size += more
+        operations += 1
+        parts += (
+            header_and_length(CREATE if opcode == EPHEMERAL else opcode, len(raw)),
+            raw,
+            length(len(value)),
+            value,
+            tail,
+        )
+        ops.append((opcode, i, len(raw)))
+        made.add(path)
+        if opcode != SET_DATA and group.created is None:
+            group.created = path
+        if opcode == EPHEMERAL:
+            changes.fleeting.add(path)
+            group.session = batch.session
+    else:
+        end = len(places)
+    group.size, group.operations = size, operations
+    return end
+
+
+def _has_parent(
+    group: Group, batch: Batch, changes: Changes, generations: Generations, parent: str
+) -> bool:
+    """Say whether a creation below ``parent`` needs nothing else before it."""
+    if parent in changes.deleted or parent in changes.fleeting:
+        return False
+    if parent and parent not in changes.made and size_of(generations, parent) is None:
+        return False
+    last = group.last_value(batch.paths)
+    return last is None or not f"{parent}/".startswith(f"{last}/")

@@ -18,9 +18,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from ...ops.errors import MetadataStoreError
-from .answers import Reply, parse_reply
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, UNIMPLEMENTED
+from .exchanges import Reply, parse_reply
 from .jute import (
     EXISTS,
     GET_CHILDREN,

@@ -10,10 +10,9 @@ from ...ops.operations import ReadKind
 from ...ops.paths import children_of
 from ...ops.results import GetResult, Stat
 from ..backend import Answer, ReadRequest
-from .answers import Reply
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, NO_NODE, UNIMPLEMENTED, refused
-from .gets import add_reads
+from .exchanges import Reply
 from .jute import (
     EXISTS,
     GET_CHILDREN,
@@ -32,6 +31,7 @@ from .packets import (
     REQUEST_OVERHEAD,
     SMALL,
     Packet,
+    add_reads,
 )
 from .sizes import ENVELOPE, Sizes
 

@@ -24,10 +24,10 @@ from functools import partial
 from typing import Final
 
 from ...ops.errors import MetadataStoreError
-from .answers import parse_reply
 from .batches import Batch, parent_of
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS
+from .exchanges import parse_reply
 from .groups import Group
 from .jute import (
     CREATE,

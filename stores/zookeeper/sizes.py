@@ -22,9 +22,9 @@ from typing import Final
 
 from ...ops.errors import MetadataStoreError
 from ...ops.log import get_logger
-from .answers import Reply
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS
+from .exchanges import Reply
 from .jute import EXISTS, single_read
 
 __all__ = ["ENVELOPE", "Sizes"]

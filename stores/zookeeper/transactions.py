@@ -28,7 +28,7 @@ from ...ops.steps import PutNext, PutValue, Step
 from .batches import UNDECIDED, Batch, parent_of
 from .errors import NO_CHILDREN, refused
 from .forms import ANY_VERSION, Form, is_unproven, refusal
-from .groups import CREATE_OVERHEAD, DELETE_OVERHEAD, Group
+from .groups import CREATE_OVERHEAD, DELETE_OVERHEAD, Changes, Group
 from .jute import (
     CHECK,
     CREATE,
@@ -46,7 +46,6 @@ from .jute import (
 from .nodes import NULL, VALUE_MARK
 
 __all__ = [
-    "Changes",
     "NodeOrError",
     "TransactionPlanner",
     "below_ephemeral",
@@ -65,33 +64,6 @@ _CHANGES: Final = (SET_DATA, DELETE, CHECK)
 _PLANTED: Final = ZNode(None, NULL, 0, 0, 0, 0, 0, 0, 0)
 _PUT: Final = _PLANTED._replace(size=0)
 _FLEETING: Final = _PUT._replace(owner=-1)
-
-
-class Changes:
-    """What a plan does to the tree.
-
-    Attributes:
-        deleted: paths to delete that are not part of a transaction.
-        kept: those of them whose delete waits, because something is created below them.
-        made: paths that need not be created again.
-        planted: those of them created as parents, without a value.
-        fleeting: those of them created as ephemeral nodes.
-        removed: paths that transactions delete.
-    """
-
-    __slots__ = ("deleted", "fleeting", "kept", "made", "planted", "removed")
-
-    def __init__(self, deleted: set[str]) -> None:
-        self.deleted = deleted
-        self.kept: set[str] = set()
-        self.made: set[str] = set()
-        self.planted: set[str] = set()
-        self.fleeting: set[str] = set()
-        self.removed: set[str] = set()
-
-    def concern(self, parent: str) -> bool:
-        """Say whether the plan deletes a path, or makes it ephemeral."""
-        return parent in self.deleted or parent in self.removed or parent in self.fleeting
 
 
 class _Draft(Group):
@@ -201,6 +173,7 @@ class TransactionPlanner:
         group = fit(size, whole)
         if group is None:
             return None
+        group.size += size
         checked = group.checked
         for k, path, raw, version in checks:
             if k not in fixed and is_unproven(batch.step(k).condition):
@@ -233,35 +206,22 @@ class TransactionPlanner:
 
     def _add_draft(self, whole: int, fit: Fit) -> Group | None:
         """Add any transaction; return its multi, or ``None`` if it has to wait or fits in none."""
-        batch, draft = self._batch, None
-        if batch.answers[whole] is UNDECIDED:
-            draft = self._draft({k: batch.form(k) for k in batch.parts[whole]})
-        if draft is not None and draft.created is not None:
-            self._mark_last(parent_of(draft.created), whole)
-        group = None if draft is None else fit(draft.size, whole)
-        if draft is not None and group is not None:
-            group.merge(draft)
-            self._note(draft)
-            self._last_parent = ""
-        return group
-
-    def _draft(self, forms: dict[int, Form]) -> _Draft | None:
-        """Return the ops of any transaction, or ``None`` if it has to wait."""
-        draft = _Draft(forms, self._batch.paths)
-        for k in forms:
+        batch = self._batch
+        if batch.answers[whole] is not UNDECIDED:
+            return None  # It is too large for any multi.
+        draft = _Draft({k: batch.form(k) for k in batch.parts[whole]}, batch.paths)
+        for k in draft.forms:
             if k in draft.pending and not self._add(draft, k):
                 return None
-        return draft
-
-    def _note(self, draft: _Draft) -> None:
-        """Note what a draft that was taken into the plan does to the tree."""
-        self._touched += draft.touched
-        changes, own = self._changes, draft.changes
-        changes.kept |= own.kept
-        changes.made |= own.made
-        changes.planted |= own.planted
-        changes.fleeting |= own.fleeting
-        changes.removed |= own.removed
+        if draft.created is not None:
+            self._mark_last(parent_of(draft.created), whole)
+        group = fit(draft.size, whole)
+        if group is not None:
+            group.merge(draft)
+            self._changes.merge(draft.changes)
+            self._touched += draft.touched
+            self._last_parent = ""
+        return group
 
     def _is_above(self, path: str) -> bool:
         """Say whether a path lies above one that another request of the plan puts or deletes."""
@@ -281,17 +241,17 @@ class TransactionPlanner:
         if opcode in _CREATIONS:
             return self._create(draft, k)
         if opcode == SET_DATA:
-            draft.size += draft.add_set(k, path, value, version)
+            draft.add_set(k, path, value, version)
             draft.touched.append(path)
         elif opcode == DELETE:
             if self._is_above(path):
                 return False
-            draft.size += draft.add_delete(k, path, version)
+            draft.add_delete(k, path, version)
             own.removed.add(path)
             own.made.discard(path)
             draft.touched.append(path)
         elif opcode == CHECK:
-            draft.size += draft.add_check(k, path, version)
+            draft.add_check(k, path, version)
             if is_unproven(batch.step(k).condition):
                 draft.unproven.append(k)
         else:
@@ -307,11 +267,11 @@ class TransactionPlanner:
             return False
         self._mark(draft, k, path)
         if opcode == CREATE:
-            draft.size += draft.add_create(k, path, value, self._acl)
+            draft.add_create(k, path, value, self._acl)
         else:
             if opcode == REPLACE:
-                draft.size += draft.add_delete(k, path, version)
-            draft.size += draft.add_ephemeral(k, path, value, self._acl)
+                draft.add_delete(k, path, version)
+            draft.add_ephemeral(k, path, value, self._acl)
             own.fleeting.add(path)
         own.made.add(path)
         draft.touched.append(path)
@@ -324,7 +284,7 @@ class TransactionPlanner:
         """
         above = draft.last_value(self._batch.paths)
         if above is not None and path.startswith(above + "/"):
-            draft.size += draft.add_probe(k, above + VALUE_MARK, self._acl)
+            draft.add_probe(k, above + VALUE_MARK, self._acl)
 
     def _probe(self, draft: _Draft, k: int) -> bool:
         """Check that there is no value at a path."""
@@ -342,12 +302,12 @@ class TransactionPlanner:
             return False
         shelter, _ = self._batch.shelters.get(k, ("", 0))
         if not shelter or parent != shelter:
-            draft.size += draft.add_absence(k, top, self._acl)
+            draft.add_absence(k, top, self._acl)
         elif shelter in self._changes.deleted:
             return False
         elif shelter not in draft.deletes:
             # Without a node that it deletes itself: that has nothing below it either.
-            draft.size += draft.add_check(k, shelter, ANY_VERSION)
+            draft.add_check(k, shelter, ANY_VERSION)
             draft.unproven.append(k)
         return True
 
@@ -368,7 +328,7 @@ class TransactionPlanner:
                     return False
             else:
                 self._mark(draft, k, path)
-                draft.size += draft.add_parent(k, path, self._acl)
+                draft.add_parent(k, path, self._acl)
                 own.made.add(path)
                 own.planted.add(path)
         return True

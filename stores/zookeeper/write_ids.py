@@ -31,9 +31,9 @@ from ...ops.errors import IndeterminateError, MetadataStoreError
 from ...ops.log import get_logger
 from ...ops.paths import OWN
 from ..backend import send_by
-from .answers import parse_reply
 from .connection import ZooKeeperConnection
 from .errors import NO_NODE, NODE_EXISTS, is_of_session, name_of
+from .exchanges import parse_reply
 from .jute import (
     CREATE,
     END,

@@ -18,7 +18,7 @@ request, after a sync, because its memory may be older than another client's del
 remains: the node may be removed and created again between the read and the multi. Its creation, in
 the answer, shows that. Such a put was applied, although its condition may not have held, so it ends
 with ``IndeterminateError``. The same holds for ephemeral puts over a node, and for such checks in
-transactions; for these, the client reads the creation behind the multi (``second_read``).
+transactions; for these, the client reads the creation behind the multi (``SecondRead``).
 """
 
 from __future__ import annotations
@@ -46,12 +46,9 @@ from .jute import (
 )
 from .multi_settling import Applied, MultiSettler, Outcome, TooLong
 from .nodes import NULL, Nodes
-from .outcomes import answer, fleeting, gather, members
+from .outcomes import SecondRead, answer, fleeting, gather, members, note_ops, recover
 from .plan import MultiPlan
-from .puts import note_ops
 from .reads import Reader
-from .recovery import recover
-from .second_read import SecondRead
 from .session import ZooKeeperSession
 from .sizes import Sizes
 from .transactions import NodeOrError, below_ephemeral, note_shelters, refuse_part
@@ -264,18 +261,16 @@ class Writer:
         endings = dict(zip(unique, found, strict=False))
         for k in places:
             path = paths[k]
-            ending = endings[path]
-            node: NodeOrError
-            if isinstance(ending, ZNode):
-                node = batch.seen[k] = ending
-            elif ending == NO_NODE:
-                node = batch.seen[k] = None
-            elif isinstance(ending, int):
-                node = self._connection.refused(ending, requests[k].path)
-            else:
-                node = ending
-            tree[path] = node
+            node = tree[path] = self._node(endings[path], requests[k].path)
+            if not isinstance(node, MetadataStoreError):
+                batch.seen[k] = node
         return tree
+
+    def _node(self, ending: ZNode | int | MetadataStoreError, path: str) -> NodeOrError:
+        """Return what a read has found at a path."""
+        if ending == NO_NODE:
+            return None
+        return self._connection.refused(ending, path) if isinstance(ending, int) else ending
 
     def _refusal(
         self, batch: Batch, i: int, tree: Mapping[str, NodeOrError]
@@ -301,16 +296,11 @@ class Writer:
     ) -> dict[str, NodeOrError]:
         """Return what was found at the parents."""
         tree: dict[str, NodeOrError] = {}
-        for parent, node in zip(parents, found, strict=True):
-            if node == NO_AUTH:
+        for parent, ending in zip(parents, found, strict=True):
+            if ending == NO_AUTH:
                 # The parent exists, and nothing else matters.
                 self._nodes.note(parent, NULL)
-            if node == NO_NODE:
-                tree[parent] = None
-            else:
-                tree[parent] = (
-                    self._connection.refused(node, parent) if isinstance(node, int) else node
-                )
+            tree[parent] = self._node(ending, parent)
         return tree
 
     def _round(self, batch: Batch, deadline: float) -> list[int]:

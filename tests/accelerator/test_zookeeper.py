@@ -18,7 +18,7 @@ from batchkeeper.ops import ABSENT
 from batchkeeper.ops.acceleration import PAIRS
 from batchkeeper.stores.zookeeper.batches import Batch
 from batchkeeper.stores.zookeeper.forms import ONLY_EPHEMERAL
-from batchkeeper.stores.zookeeper.groups import Group
+from batchkeeper.stores.zookeeper.groups import Changes, Group
 from batchkeeper.stores.zookeeper.jute import (
     ANYONE,
     CHECK,
@@ -34,7 +34,6 @@ from batchkeeper.stores.zookeeper.jute import (
 )
 from batchkeeper.stores.zookeeper.nodes import Nodes
 from batchkeeper.stores.zookeeper.packets import Packet
-from batchkeeper.stores.zookeeper.transactions import Changes
 
 from .zookeeper_inputs import (
     INT32,

@@ -33,9 +33,8 @@ from batchkeeper.ops import (
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper import backend as backend_module
 from batchkeeper.stores.zookeeper import multi_settling, packets, readahead, write_ids
-from batchkeeper.stores.zookeeper.answers import parse_reply
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.exchanges import Exchange
+from batchkeeper.stores.zookeeper.exchanges import Exchange, parse_reply
 from batchkeeper.stores.zookeeper.jute import (
     CREATE,
     DELETE,

@@ -36,9 +36,9 @@ from batchkeeper.ops import (
     Put,
     Stat,
 )
-from batchkeeper.stores.zookeeper.answers import Reply
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.exchanges import Reply
 from batchkeeper.stores.zookeeper.jute import END, GET_DATA, MULTI, SYNC, Done, ZNode
 from batchkeeper.stores.zookeeper.multi_settling import Applied, _stamped
 from batchkeeper.stores.zookeeper.write_ids import VOID, WriteIds

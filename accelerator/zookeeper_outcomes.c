@@ -1,8 +1,8 @@
-/* The answers of a multi's ops: twins of puts.py. */
+/* The answers of a multi's ops: twins of outcomes.py. */
 
 #include "zookeeper.h"
 
-/* puts.answer_ops */
+/* outcomes.answer_ops */
 
 /* The makers of the Stats of created, ephemeral and set nodes. */
 typedef struct {
@@ -120,7 +120,7 @@ PyObject *answer_ops(PyObject *Py_UNUSED(module), PyObject *arguments)
     return left;
 }
 
-/* puts.note_ops */
+/* outcomes.note_ops */
 
 static bool note_size(PyObject *request, PyObject *path, PyObject *young, Py_ssize_t *values,
                       Py_ssize_t *value_bytes)

@@ -1,4 +1,4 @@
-/* Reads in packets: a twin of gets.py. */
+/* Reads in packets: a twin of packets.py. */
 
 #include "zookeeper.h"
 

@@ -1,4 +1,4 @@
-/* Puts in a multi: a twin of puts.py. */
+/* Puts in a multi: a twin of plan.py. */
 
 #include "zookeeper.h"
 
@@ -136,7 +136,7 @@ static Outcome follows_value(const Adding *adding, const char *parent, Py_ssize_
     return DONE;
 }
 
-/* puts._has_parent */
+/* plan._has_parent */
 static Outcome has_parent(const Adding *adding, const char *text, Py_ssize_t bytes)
 {
     PyObject *parent = PyUnicode_DecodeUTF8(text, bytes, NULL), *size;
