@@ -19,12 +19,18 @@ from ..backend import Answer, Backend, Limits, ReadRequest, Tally, WriteRequest,
 from ..refusals import NO_VALUE, decide, transaction_refused
 from ..tls import NO_FILES, TlsFiles
 from ..urls import ConnectOptions, StoreURL
-from .connection import ZooKeeperConnection
-from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS
-from .exchanges import Reply, parse_reply
-from .fitness import check_reads, check_writes
-from .forms import may_create
-from .jute import (
+from .reads.reader import Reader
+from .scans import Scanner
+from .session.connection import ZooKeeperConnection
+from .session.fitness import check_reads, check_writes
+from .session.session import ZooKeeperSession
+from .session.sizes import Sizes
+from .session.write_ids import WriteIds
+from .watches.placing import Placing
+from .watches.watches import ZooKeeperWatches
+from .wire.errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS
+from .wire.exchanges import Reply, parse_reply
+from .wire.jute import (
     ANYONE,
     CREATE,
     CREATOR,
@@ -37,17 +43,11 @@ from .jute import (
     parse_multi,
     single_read,
 )
-from .kazoo_client import Security
-from .nodes import Nodes
-from .placing import Placing
-from .plan import OP_OVERHEAD, REQUEST_OVERHEAD
-from .reads import Reader
-from .scans import Scanner
-from .session import ZooKeeperSession
-from .sizes import Sizes
-from .watches import ZooKeeperWatches
-from .write_ids import WriteIds
-from .writes import Writer
+from .wire.kazoo_client import Security
+from .wire.nodes import Nodes
+from .writes.forms import may_create
+from .writes.plan import OP_OVERHEAD, REQUEST_OVERHEAD
+from .writes.writer import Writer
 
 __all__ = ["ZooKeeperBackend", "connect"]
 

@@ -11,17 +11,17 @@ from ...ops.results import Range, ScanPage, ScanResult, Stat, StatPage, printabl
 from ...ops.steps import step_of
 from ..backend import Answer
 from ..keys import own as own_key
-from .connection import ZooKeeperConnection
-from .forms import refusal
-from .jute import ZNode
-from .nodes import NULL
-from .readahead import ReadAhead
-from .reads import Reader
-from .removal import Doomed, Removal
-from .sizes import Sizes
-from .splitting import split
-from .walk import TreeWalk
-from .writes import Writer
+from .reads.readahead import ReadAhead
+from .reads.reader import Reader
+from .reads.removal import Doomed, Removal
+from .reads.splitting import split
+from .reads.walk import TreeWalk
+from .session.connection import ZooKeeperConnection
+from .session.sizes import Sizes
+from .wire.jute import ZNode
+from .wire.nodes import NULL
+from .writes.forms import refusal
+from .writes.writer import Writer
 
 __all__ = ["Scanner"]
 

@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 import batchkeeper as bk
 from batchkeeper.ops import ABSENT
 from batchkeeper.ops.acceleration import PAIRS
-from batchkeeper.stores.zookeeper.batches import Batch
-from batchkeeper.stores.zookeeper.forms import ONLY_EPHEMERAL
-from batchkeeper.stores.zookeeper.groups import Changes, Group
-from batchkeeper.stores.zookeeper.jute import (
+from batchkeeper.stores.zookeeper.reads.packets import Packet
+from batchkeeper.stores.zookeeper.wire.jute import (
     ANYONE,
     CHECK,
     CREATE,
@@ -32,8 +30,10 @@ from batchkeeper.stores.zookeeper.jute import (
     Done,
     ZNode,
 )
-from batchkeeper.stores.zookeeper.nodes import Nodes
-from batchkeeper.stores.zookeeper.packets import Packet
+from batchkeeper.stores.zookeeper.wire.nodes import Nodes
+from batchkeeper.stores.zookeeper.writes.batches import Batch
+from batchkeeper.stores.zookeeper.writes.forms import ONLY_EPHEMERAL
+from batchkeeper.stores.zookeeper.writes.groups import Changes, Group
 
 from .zookeeper_inputs import (
     INT32,

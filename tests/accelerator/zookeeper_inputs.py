@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from batchkeeper.ops import ABSENT
 from batchkeeper.ops.acceleration import PAIRS, bind
 from batchkeeper.ops.operations import PutOptions
-from batchkeeper.stores.zookeeper.groups import Group
-from batchkeeper.stores.zookeeper.jute import (
+from batchkeeper.stores.zookeeper.wire.jute import (
     CHECK,
     CREATE,
     DELETE,
@@ -29,6 +28,7 @@ from batchkeeper.stores.zookeeper.jute import (
     SET_DATA,
     ZNode,
 )
+from batchkeeper.stores.zookeeper.writes.groups import Group
 
 MANY = settings(suppress_health_check=list(HealthCheck))
 

@@ -30,10 +30,10 @@ from batchkeeper.bench.figures import histogram
 from batchkeeper.ops.paths import check_path
 from batchkeeper.stores.etcd.protos import messages
 from batchkeeper.stores.etcd.txn import nested_write, parse_read
-from batchkeeper.stores.zookeeper.jute import ANYONE, END, parse_multi_read
-from batchkeeper.stores.zookeeper.nodes import Nodes
-from batchkeeper.stores.zookeeper.plan import Batch, MultiPlan
-from batchkeeper.stores.zookeeper.sizes import Sizes
+from batchkeeper.stores.zookeeper.session.sizes import Sizes
+from batchkeeper.stores.zookeeper.wire.jute import ANYONE, END, parse_multi_read
+from batchkeeper.stores.zookeeper.wire.nodes import Nodes
+from batchkeeper.stores.zookeeper.writes.plan import Batch, MultiPlan
 
 pytestmark = pytest.mark.benchmark
 

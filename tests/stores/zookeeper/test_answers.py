@@ -34,8 +34,8 @@ from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper import backend as backend_module
 from batchkeeper.stores.zookeeper import multi_settling, packets, readahead, write_ids
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.exchanges import Exchange, parse_reply
-from batchkeeper.stores.zookeeper.jute import (
+from batchkeeper.stores.zookeeper.wire.exchanges import Exchange, parse_reply
+from batchkeeper.stores.zookeeper.wire.jute import (
     CREATE,
     DELETE,
     END,

@@ -34,10 +34,10 @@ from batchkeeper.ops import (
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper import writes
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
-from batchkeeper.stores.zookeeper.jute import EXISTS
-from batchkeeper.stores.zookeeper.multi_settling import MultiSettler
-from batchkeeper.stores.zookeeper.write_ids import WriteIds
+from batchkeeper.stores.zookeeper.session.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.session.write_ids import WriteIds
+from batchkeeper.stores.zookeeper.wire.jute import EXISTS
+from batchkeeper.stores.zookeeper.writes.settling import MultiSettler
 
 from ...waiting import PATIENCE, error, result, until
 from ..calls import kinds, lose_the_answer, read, write

@@ -33,9 +33,9 @@ from batchkeeper.ops.steps import PutValue, Step, step_of
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.backend import PartRequest
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
-from batchkeeper.stores.zookeeper.jute import MULTI_READ
-from batchkeeper.stores.zookeeper.reads import Reader
+from batchkeeper.stores.zookeeper.reads.reader import Reader
+from batchkeeper.stores.zookeeper.session.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.wire.jute import MULTI_READ
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon
@@ -118,7 +118,7 @@ def test_a_kind_may_set_without_a_value_of_its_own(
     backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its step alone decides how a write is sent, also beside puts and deletes."""
-    monkeypatch.setattr("batchkeeper.stores.zookeeper.batches.step_of", step_of_stamp)
+    monkeypatch.setattr("batchkeeper.stores.zookeeper.writes.batches.step_of", step_of_stamp)
     write(backend, Put("/d/a", b"1"), Put("/d/b", b"2"), Put("/d/c/e", b"3"))
     answers = backend.write(
         [Delete("/d/b"), Stamp("/d/a"), Put("/d/n", b"4"), Stamp("/d/c"), Stamp("/d/c/e")], soon()
