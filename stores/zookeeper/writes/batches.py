@@ -91,10 +91,10 @@ class Batch:
         paths, whole, fixed = self.paths, self.whole, self.fixed
         for i, request in enumerate(self.writes):
             options = request.options
-            if options is None and request.kind == "put":
-                continue  # Nearly all.
-            if options is ONLY_EPHEMERAL and request.kind == "put":
-                self.ephemerals[i] = None
+            if request.kind == "put" and (options is None or options is ONLY_EPHEMERAL):
+                # Nearly all are plain puts.
+                if options is not None:
+                    self.ephemerals[i] = None
             elif options is not None and options.parts:
                 start = len(requests)
                 requests += options.parts

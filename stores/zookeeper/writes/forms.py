@@ -63,20 +63,17 @@ def fixed_form(write: PartRequest) -> Form | None:
     So it is for deletes, for sequential puts, and for puts and checks that expect a version above
     0. These are frequent, and this is quicker than a step and its form. ``None`` for all others.
     """
-    kind, expected, options = write.kind, write.expected_version, write.options
-    if options is not None:
-        sequential = options is ONLY_SEQUENTIAL and kind == "put"
-        return (SEQUENTIAL, ANY_VERSION, write.value or b"") if sequential else None
-    if expected is None:
-        return (DELETE, ANY_VERSION, b"") if kind == "delete" else None
-    if expected > 0:
-        match kind:
-            case "put":
+    expected, options = write.expected_version, write.options
+    match write.kind:
+        case "put" if options is None:
+            if expected is not None and expected > 0:
                 return SET_DATA, expected, write.value or b""
-            case "check":
-                return CHECK, expected, b""
-            case "delete":
-                return DELETE, expected, b""
+        case "put" if options is ONLY_SEQUENTIAL:
+            return SEQUENTIAL, ANY_VERSION, write.value or b""
+        case "check" if options is None and expected is not None and expected > 0:
+            return CHECK, expected, b""
+        case "delete" if options is None:
+            return DELETE, ANY_VERSION if expected is None else expected, b""
     return None
 
 

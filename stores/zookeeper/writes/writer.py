@@ -174,8 +174,11 @@ class Writer:
             return True
         requests, paths, steps, nodes = batch.requests, batch.paths, batch.steps, self._nodes
         ephemerals = batch.ephemerals
+        places = batch.spread(pending) if batch.parts else pending
+        if not steps and not ephemerals:
+            places = [k for k in places if requests[k].expected_version is not None]
         unsure = []
-        for k in batch.spread(pending) if batch.parts else pending:
+        for k in places:
             if k not in steps:
                 # Nearly all, so it is decided without a step. `must_read` says the same.
                 expected = requests[k].expected_version

@@ -32,8 +32,9 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper import backend as backend_module
-from batchkeeper.stores.zookeeper import multi_settling, packets, readahead, write_ids
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.reads import packets, readahead
+from batchkeeper.stores.zookeeper.session import write_ids
 from batchkeeper.stores.zookeeper.wire.exchanges import Exchange, parse_reply
 from batchkeeper.stores.zookeeper.wire.jute import (
     CREATE,
@@ -55,6 +56,7 @@ from batchkeeper.stores.zookeeper.wire.jute import (
     parse_reads,
     parse_single,
 )
+from batchkeeper.stores.zookeeper.writes import settling
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import PATIENCE, soon
@@ -413,7 +415,7 @@ def understood(
             seen.append((reply, parse, write))
         return parse_reply(reply, parse, write=write)
 
-    for module in (backend_module, packets, readahead, multi_settling, write_ids):
+    for module in (backend_module, packets, readahead, settling, write_ids):
         monkeypatch.setattr(module, "parse_reply", note)
     work(backend)
     return [*seen]  # The back end goes on, and reads more while the test draws from these.

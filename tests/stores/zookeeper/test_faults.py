@@ -34,8 +34,8 @@ from batchkeeper.ops import (
     StoreClosedError,
     StoreUnavailableError,
 )
-from batchkeeper.stores.zookeeper import connection as connection_module
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.session import connection as connection_module
 from batchkeeper.stores.zookeeper.session.connection import ZooKeeperConnection
 from batchkeeper.stores.zookeeper.wire.errors import CONNECTION_LOSS
 from batchkeeper.stores.zookeeper.wire.exchanges import Exchange

@@ -25,8 +25,9 @@ from batchkeeper.ops import (
 )
 from batchkeeper.ops.results import Range, ScanResult
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.zookeeper import scans, splitting
+from batchkeeper.stores.zookeeper import scans
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.reads import splitting
 from batchkeeper.stores.zookeeper.reads.readahead import Read, ReadAhead
 from batchkeeper.stores.zookeeper.reads.walk import TreeWalk
 from batchkeeper.stores.zookeeper.session.connection import ZooKeeperConnection
