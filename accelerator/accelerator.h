@@ -21,11 +21,10 @@
 
 /* Interned strings: `name_path` is "path". */
 #define NAMES(X)                                                                                   \
-    X(answer_bytes) X(checked) X(created) X(delete) X(deleted) X(encoded) X(ephemeral) X(exists)   \
+    X(answer_bytes) X(checked) X(created) X(delete) X(deleted) X(encoded) X(exists)                \
     X(expected_version) X(fleeting) X(get) X(going) X(kind) X(made) X(op_bytes) X(operations)      \
-    X(options) X(parts) X(path) X(paths) X(popleft) X(put) X(reads) X(requests) X(seen)            \
-    X(sent_bytes) X(sequential) X(session) X(size) X(steps) X(value) X(waiting) X(writes)          \
-    X(writing)
+    X(ops) X(options) X(parts) X(path) X(paths) X(popleft) X(put) X(reads) X(requests) X(seen)     \
+    X(sent_bytes) X(session) X(size) X(value) X(waiting) X(writes) X(writing)
 #define DECLARE_NAME(name) extern PyObject *name_##name;
 NAMES(DECLARE_NAME)
 #undef DECLARE_NAME

@@ -20,14 +20,20 @@ enum {
 };
 enum { HEADER_SIZE = 9, STAT_SIZE = 68, LENGTH_SIZE = 4, UPDATE_SIZE = HEADER_SIZE + STAT_SIZE };
 
-/* ABSENT, ANY_VERSION, and the constants of groups.py, packets.py and gets.py. */
+/* ABSENT, ANY_VERSION, and the constants of groups.py and packets.py. */
 enum { ABSENT = -1, ANY_VERSION = -1, CREATE_OVERHEAD = 17, READ_OVERHEAD = 14 };
 enum { ANSWER_BYTES = 1 << 20, ENTRY_BYTES = 81, SMALL = 1024, PACKET_READS = 256 };
 
-/* Read the opcode and the place of a step. */
-static inline bool read_step(PyObject *step, long long *opcode, long long *place)
+/* Read the opcode and the place of an op. */
+static inline bool read_op(PyObject *op, long long *opcode, long long *place)
 {
-    return number_at(step, 0, opcode) && number_at(step, 1, place) && *place >= 0;
+    return number_at(op, 0, opcode) && number_at(op, 1, place) && *place >= 0;
+}
+
+/* Say whether a kind has a name; -1 with an error. */
+static inline int is_kind(PyObject *kind, PyObject *name)
+{
+    return kind == name ? 1 : PyObject_RichCompareBool(kind, name, Py_EQ);
 }
 
 /* Write the header of an operation in a multi, and the length of its path; return the end. */
@@ -52,7 +58,7 @@ bool find_size(const Generations *known, PyObject *path, PyObject **size);
 
 /* The compiled functions, in the files named after the modules of their twins. */
 #define FUNCTIONS(X)                                                                               \
-    X(add_puts) X(add_reads) X(answer_steps) X(multi_read) X(note_steps) X(parse_multi)            \
+    X(add_puts) X(add_reads) X(answer_ops) X(multi_read) X(note_ops) X(parse_multi)                \
     X(parse_multi_read)
 #define DECLARE_FUNCTION(name) PyObject *name(PyObject *module, PyObject *arguments);
 FUNCTIONS(DECLARE_FUNCTION)

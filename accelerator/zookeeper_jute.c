@@ -216,12 +216,12 @@ static PyObject *parse_suffix(Answer *answer, PyObject *buffer, long long path_b
                                        number, buffer, PyBytes_Size(buffer) - answer->left);
 }
 
-/* Read the result of one step. */
-static bool parse_result(Answer *answer, PyObject *buffer, PyObject *step, PyObject *updates,
+/* Read the result of one op. */
+static bool parse_result(Answer *answer, PyObject *buffer, PyObject *op, PyObject *updates,
                          PyObject *suffixes)
 {
     long long opcode, path_bytes;
-    if (!number_at(step, 0, &opcode) || !number_at(step, 2, &path_bytes) ||
+    if (!number_at(op, 0, &opcode) || !number_at(op, 2, &path_bytes) ||
         answer->left < HEADER_SIZE) {
         return false;
     }
@@ -276,14 +276,14 @@ static bool parse_result(Answer *answer, PyObject *buffer, PyObject *step, PyObj
 
 PyObject *parse_multi(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    PyObject *steps, *buffer;
+    PyObject *ops, *buffer;
     Py_ssize_t offset;
     Answer answer;
     Maker done;
-    if (!PyArg_ParseTuple(arguments, "OOn:parse_multi", &steps, &buffer, &offset)) {
+    if (!PyArg_ParseTuple(arguments, "OOn:parse_multi", &ops, &buffer, &offset)) {
         return NULL;
     }
-    Py_ssize_t count = length_of(steps);
+    Py_ssize_t count = length_of(ops);
     if (count < 0 || !answer_open(&answer, buffer, offset) || answer.left < LENGTH_SIZE ||
         get32(answer.at) == ERROR || !maker_open(&done, bound("Done"), 2)) {
         return defer("parse_multi", arguments);
@@ -291,9 +291,9 @@ PyObject *parse_multi(PyObject *Py_UNUSED(module), PyObject *arguments)
     PyObject *updates = PyList_New(0), *suffixes = PyList_New(0);
     bool fine = updates != NULL && suffixes != NULL;
     for (Py_ssize_t i = 0; fine && i < count; i++) {
-        PyObject *step = item(steps, i);
-        fine = step != NULL && parse_result(&answer, buffer, step, updates, suffixes);
-        Py_XDECREF(step);
+        PyObject *op = item(ops, i);
+        fine = op != NULL && parse_result(&answer, buffer, op, updates, suffixes);
+        Py_XDECREF(op);
     }
     fine = fine && answer_ends(&answer);
     fine = maker_set(&done, 0, updates) && maker_set(&done, 1, suffixes) && fine;

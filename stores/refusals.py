@@ -14,14 +14,13 @@ from ..ops.errors import (
     TransactionRefusedError,
 )
 from ..ops.operations import ABSENT
-from ..ops.steps import At, Condition, PartRequest, PutNext, PutValue, Step, step_of
+from ..ops.steps import At, Condition, PartRequest, PutNext, PutValue, Step
 
 __all__ = [
     "NO_VALUE",
     "State",
     "decide",
     "partly_removed",
-    "refusal",
     "session_lost",
     "transaction_refused",
 ]
@@ -151,10 +150,3 @@ def session_lost(request: PartRequest) -> SessionLostError:
         f"the session in which {path!r} was to be created has ended; put it again in the new one",
         path=path,
     )
-
-
-def refusal(
-    request: PartRequest, actual: int, occupied: bool, revision: int | None = None
-) -> MetadataStoreError | None:
-    """Return the error of a write that the state of its path forbids; ``None`` if it may go."""
-    return decide(step_of(request), State(actual, revision, occupied))

@@ -26,10 +26,14 @@ import batchkeeper
 #: For each addition that mypy notices, the modules that it has to name.
 NAMED: Final[dict[str, set[str]]] = {
     "kind": {"ops/steps.py"},
-    "condition": {"stores/refusals.py"},
+    "condition": {
+        *("stores/refusals.py", "stores/zookeeper/writes/forms.py"),
+        "stores/etcd/writes/forms.py",
+    },
     "effect": {
         *("stores/refusals.py", "stores/memory.py"),
         *("stores/rocksdb/backend.py", "stores/rocksdb/drafts.py"),
+        *("stores/zookeeper/writes/forms.py", "stores/etcd/writes/forms.py"),
     },
 }
 

@@ -45,8 +45,8 @@ from batchkeeper.stores.rocksdb import connect as connect_rocksdb
 from batchkeeper.stores.rocksdb.commits import Commits
 from batchkeeper.stores.rocksdb.layout import META_KEY
 from batchkeeper.stores.zookeeper import connect as connect_zookeeper
-from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
-from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
+from batchkeeper.stores.zookeeper.session.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.wire.errors import CONNECTION_LOSS
 from batchkeeper.testing.servers import EtcdServer, ZooKeeperServer
 
 _SECONDS: Final = 60.0

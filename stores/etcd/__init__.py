@@ -1,6 +1,6 @@
 """The etcd back end, on the messages, stubs and channels of etcd3 and gRPC.
 
-Each room imports only those below it:
+Each folder imports only those below it:
 
 - ``backend``: hands batches of a suitable size to the writer and the reader
 - ``writes``: batches of writes, each in one transaction, whose outcome is found out

@@ -1,41 +1,14 @@
 """ZooKeeper as a store, on kazoo's connection.
 
+Each folder imports from those below it only; ``scans`` imports from all but ``watches``.
+
 - ``backend``: opens the store and passes calls to the modules below
-- ``fitness``: finds out whether the server does what the package relies on
-- ``codecs``: each kind of operation: its request, and the answer from a node
-- ``reads``: many reads in one multi-read
-- ``gets``: the gets among them, and their results
-- ``writes``: a call in one multi, with an outcome for each operation
-- ``batches``: the writes of one call, and what is known about them
-- ``plan``: distributes writes over multis
-- ``puts``: the steps of plain puts, and their answers
-- ``transactions``: the steps of transactions, and which of their parts does not hold
-- ``groups``: multis in the making
-- ``write_ids``: the slots that make sending a multi again safe
-- ``multi_settling``: sends multis until the outcome of each is known
-- ``second_read``: whether conditions held that the server cannot check
-- ``outcomes``: the answers of the requests in a multi that was applied
-- ``recovery``: the results of a multi whose answer was lost
-- ``sequences``: the names of sequential nodes whose answer was lost
-- ``nodes``: the last known state of nodes, for guesses
-- ``sizes``: finds the longest request that the server accepts
-- ``packets``: packs reads into one request
 - ``scans``: scans, recursive deletes and the revision
-- ``walk``: walks the tree in the order of paths
-- ``readahead``: the running reads of a walk
-- ``splitting``: samples the tree, and chooses where to cut it
-- ``removal``: removes children before parents
-- ``session``: the events of the session, and proofs of how long it lives
-- ``watches``: the watches of a client, and the thread that delivers their events
-- ``watch``: one of these watches
-- ``placing``: the requests behind watches
-- ``events``: turns events of nodes into events of values
-- ``connection``: requests and answers over the session, each with a certain outcome
-- ``exchanges``: one request, with a sent mark
-- ``kazoo_client``: kazoo's client, with its traps closed
-- ``jute``: the bytes of requests and answers
-- ``answers``: answers that cannot be read
-- ``errors``: the one table that interprets a failed request
+- ``watches``: the watches of a client
+- ``writes``: a call in one multi, with an outcome for each operation
+- ``reads``: many reads in one request, and walks over the tree
+- ``session``: requests and answers over the session
+- ``wire``: the bytes, kazoo's client, and what its errors mean
 """
 
 from .backend import connect

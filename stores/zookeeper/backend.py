@@ -14,17 +14,23 @@ from ...ops.errors import (
     OperationTimeoutError,
     StoreUnavailableError,
 )
-from ...ops.operations import ABSENT
+from ...ops.steps import Step, lower
 from ..backend import Answer, Backend, Limits, ReadRequest, Tally, WriteRequest, send_by
-from ..refusals import refusal, transaction_refused
+from ..refusals import NO_VALUE, decide, transaction_refused
 from ..tls import NO_FILES, TlsFiles
 from ..urls import ConnectOptions, StoreURL
-from .answers import Reply, parse_reply
-from .codecs import WRITES
-from .connection import ZooKeeperConnection
-from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS
-from .fitness import check_reads, check_writes
-from .jute import (
+from .reads.reader import Reader
+from .scans import Scanner
+from .session.connection import ZooKeeperConnection
+from .session.fitness import check_reads, check_writes
+from .session.session import ZooKeeperSession
+from .session.sizes import Sizes
+from .session.write_ids import WriteIds
+from .watches.placing import Placing
+from .watches.watches import ZooKeeperWatches
+from .wire.errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS
+from .wire.exchanges import Reply, parse_reply
+from .wire.jute import (
     ANYONE,
     CREATE,
     CREATOR,
@@ -37,17 +43,11 @@ from .jute import (
     parse_multi,
     single_read,
 )
-from .kazoo_client import Security
-from .nodes import Nodes
-from .placing import Placing
-from .plan import OP_OVERHEAD, REQUEST_OVERHEAD
-from .reads import Reader
-from .scans import Scanner
-from .session import ZooKeeperSession
-from .sizes import Sizes
-from .watches import ZooKeeperWatches
-from .write_ids import WriteIds
-from .writes import Writer
+from .wire.kazoo_client import Security
+from .wire.nodes import Nodes
+from .writes.forms import may_create
+from .writes.plan import OP_OVERHEAD, REQUEST_OVERHEAD
+from .writes.writer import Writer
 
 __all__ = ["ZooKeeperBackend", "connect"]
 
@@ -131,9 +131,14 @@ class ZooKeeperBackend:
         self._connection.check_process()
         if not self._chroot_seen:
             # Other writes find nothing below a missing chroot, and must not create it.
-            creates = any(WRITES[request.kind].creates(request) for request in requests)
+            writes = [lower(request) for request in requests]
+            creates = any(
+                may_create(step)
+                for write in writes
+                for step in ([write] if isinstance(write, Step) else write)
+            )
             if not creates and not _is_there(self._connection, self._chroot, send_by(deadline)):
-                return [_refusal_of_nothing(request) for request in requests]
+                return [_refusal_of_nothing(write) for write in writes]
             self._chroot_seen = True
         return self._writer.write(requests, deadline)
 
@@ -224,12 +229,12 @@ def connect(
         raise
 
 
-def _refusal_of_nothing(request: WriteRequest) -> Answer:
+def _refusal_of_nothing(write: Step | list[Step]) -> Answer:
     """Return the error of a write that creates nothing, in a store without any path."""
-    if request.options is None or not request.options.parts:
-        return refusal(request, ABSENT, occupied=False)
-    # Its first part does not hold: a check for ABSENT would create a node.
-    first = refusal(request.options.parts[0], ABSENT, occupied=False)
+    if isinstance(write, Step):
+        return decide(write, NO_VALUE)
+    # Its first step does not hold: a check for ABSENT would create a node.
+    first = decide(write[0], NO_VALUE)
     assert first is not None
     return transaction_refused(0, first)
 

@@ -8,19 +8,20 @@ from collections.abc import Generator, Iterator, Sequence
 from ...ops.errors import InvalidPathError, MetadataStoreError
 from ...ops.paths import all_reachable, hidden, own, reachable
 from ...ops.results import Range, ScanPage, ScanResult, Stat, StatPage, printable
+from ...ops.steps import step_of
 from ..backend import Answer
 from ..keys import own as own_key
-from .codecs import WRITES
-from .connection import ZooKeeperConnection
-from .jute import ZNode
-from .nodes import NULL
-from .readahead import ReadAhead
-from .reads import Reader
-from .removal import Doomed, Removal
-from .sizes import Sizes
-from .splitting import split
-from .walk import TreeWalk
-from .writes import Writer
+from .reads.readahead import ReadAhead
+from .reads.reader import Reader
+from .reads.removal import Doomed, Removal
+from .reads.splitting import split
+from .reads.walk import TreeWalk
+from .session.connection import ZooKeeperConnection
+from .session.sizes import Sizes
+from .wire.jute import ZNode
+from .wire.nodes import NULL
+from .writes.forms import refusal
+from .writes.writer import Writer
 
 __all__ = ["Scanner"]
 
@@ -132,7 +133,7 @@ class Scanner:
         answer: Answer
         if dry_run:
             (node,) = self._reader.read_nodes([self._chroot + path], deadline, fresh=True)
-            answer = WRITES["delete"].refusal(doomed, node if isinstance(node, ZNode) else None)
+            answer = refusal(step_of(doomed), node if isinstance(node, ZNode) else None)
         else:
             (answer,) = self._writer.write([doomed], deadline)
         if isinstance(answer, MetadataStoreError):

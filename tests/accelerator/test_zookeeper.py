@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 import batchkeeper as bk
 from batchkeeper.ops import ABSENT
 from batchkeeper.ops.acceleration import PAIRS
-from batchkeeper.stores.zookeeper.batches import Batch
-from batchkeeper.stores.zookeeper.groups import Group
-from batchkeeper.stores.zookeeper.jute import (
+from batchkeeper.stores.zookeeper.reads.packets import Packet
+from batchkeeper.stores.zookeeper.wire.jute import (
     ANYONE,
     CHECK,
     CREATE,
@@ -31,8 +30,10 @@ from batchkeeper.stores.zookeeper.jute import (
     Done,
     ZNode,
 )
-from batchkeeper.stores.zookeeper.packets import Packet
-from batchkeeper.stores.zookeeper.transactions import Changes
+from batchkeeper.stores.zookeeper.wire.nodes import Nodes
+from batchkeeper.stores.zookeeper.writes.batches import Batch
+from batchkeeper.stores.zookeeper.writes.forms import ONLY_EPHEMERAL
+from batchkeeper.stores.zookeeper.writes.groups import Changes, Group
 
 from .zookeeper_inputs import (
     INT32,
@@ -41,16 +42,15 @@ from .zookeeper_inputs import (
     PATHS,
     VALUES,
     Call,
-    Options,
     Request,
     agree,
     damages,
     every_damage,
     header,
+    op_results,
+    ops_of,
     read_entries,
     requests_of_calls,
-    step_results,
-    steps_of,
     without_twin,
     znodes,
 )
@@ -58,9 +58,9 @@ from .zookeeper_inputs import (
 NAMES = (
     "add_puts",
     "add_reads",
-    "answer_steps",
+    "answer_ops",
     "multi_read",
-    "note_steps",
+    "note_ops",
     "parse_multi",
     "parse_multi_read",
 )
@@ -91,29 +91,29 @@ def test_parse_multi_read(
 
 
 @MANY
-@given(st.lists(step_results(), max_size=6), damages(), st.booleans())
+@given(st.lists(op_results(), max_size=6), damages(), st.booleans())
 def test_parse_multi(
     results: list[tuple[tuple[int, int, int], bytes]],
     damage: Callable[[bytes], bytes],
     whole: bool,
 ) -> None:
     """Answers to multis are read alike, damaged ones, too."""
-    steps = [step for step, _ in results]
+    ops = [op for op, _ in results]
     body = damage(b"".join(result for _, result in results) + END)
-    agree("parse_multi", lambda: ((tuple(steps) if whole else steps, body, 0), ()))
+    agree("parse_multi", lambda: ((tuple(ops) if whole else ops, body, 0), ()))
 
 
 @MANY
-@given(st.lists(step_results(), max_size=6), st.lists(INT32, max_size=6), damages())
+@given(st.lists(op_results(), max_size=6), st.lists(INT32, max_size=6), damages())
 def test_refused_multis(
     results: list[tuple[tuple[int, int, int], bytes]],
     codes: list[int],
     damage: Callable[[bytes], bytes],
 ) -> None:
     """Refusals of multis are read alike, with a code for each step or not."""
-    steps = [step for step, _ in results]
+    ops = [op for op, _ in results]
     body = damage(b"".join(header(-1, code) for code in codes) + END)
-    agree("parse_multi", lambda: ((steps, body, 0), ()))
+    agree("parse_multi", lambda: ((ops, body, 0), ()))
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_every_damage(name: str) -> None:
 @MANY
 @given(st.data())
 def test_add_puts(data: st.DataObject) -> None:
-    """Puts become the same steps, and leave the same to the planner."""
+    """Puts become the same ops, and leave the same to the planner."""
     requests = data.draw(requests_of_calls(("put", "put", "put", "put", "delete")))
     paths = [request.path for request in requests]
     sort = data.draw(st.booleans())
@@ -146,13 +146,13 @@ def test_add_puts(data: st.DataObject) -> None:
     limit = data.draw(st.sampled_from([1000, 1000, 3, 0]))
 
     def make() -> Call:
-        batch = Batch([], "")
+        batch = Batch([], "", Nodes())
         batch.requests, batch.paths, batch.seen = requests, paths, dict(seen)
         batch.session = 7
         changes = Changes({*deleted})
         changes.fleeting, changes.made = {*fleeting}, {*made}
         group = Group()
-        group.steps = [(opcode, 0, 2) for opcode in earlier] if requests else []
+        group.ops = [(opcode, 0, 2) for opcode in earlier] if requests else []
         generations = (dict.fromkeys(young, 1), dict.fromkeys(old, 2))
         arguments = (group, batch, changes, generations, places, start, ANYONE, room, limit)
         return arguments, (group, changes, generations)
@@ -162,11 +162,11 @@ def test_add_puts(data: st.DataObject) -> None:
 
 @MANY
 @given(st.data())
-def test_answer_steps(data: st.DataObject) -> None:
+def test_answer_ops(data: st.DataObject) -> None:
     """Steps get the same answers, and the same ones are left."""
     requests = data.draw(requests_of_calls())
-    steps = data.draw(steps_of(requests))
-    sets = sum(opcode == SET_DATA for opcode, *_ in steps)
+    ops = data.draw(ops_of(requests))
+    sets = sum(opcode == SET_DATA for opcode, *_ in ops)
     owners = st.just(0) | INT64
     update = st.tuples(st.just(SET_DATA), INT64, INT64, INT64, INT64, INT32, owners)
     updates = data.draw(st.lists(update, min_size=max(0, sets - 1), max_size=sets))
@@ -174,26 +174,26 @@ def test_answer_steps(data: st.DataObject) -> None:
 
     def make() -> Call:
         answers: list[object] = ["undecided"] * len(requests)
-        return (steps, requests, answers, updates, zxid, when), (answers,)
+        return (ops, requests, answers, updates, zxid, when), (answers,)
 
-    agree("answer_steps", make)
+    agree("answer_ops", make)
 
 
 @MANY
 @given(st.data())
-def test_note_steps(data: st.DataObject) -> None:
+def test_note_ops(data: st.DataObject) -> None:
     """The memory of nodes learns the same."""
     requests = data.draw(requests_of_calls())
     for request in requests:
         request.value = data.draw(st.none() | VALUES)
     paths = [request.path for request in requests]
-    steps = data.draw(steps_of(requests))
+    ops = data.draw(ops_of(requests))
 
     def make() -> Call:
         generations = (dict.fromkeys(paths[::2], 5), dict.fromkeys(paths[1:], 6))
-        return (steps, requests, paths, generations), (generations,)
+        return (ops, requests, paths, generations), (generations,)
 
-    agree("note_steps", make)
+    agree("note_ops", make)
 
 
 @MANY
@@ -271,7 +271,7 @@ def test_arguments_of_other_types_do_no_harm(name: str) -> None:
 PUTS = [
     Request("put", f"/top/{i}", b"v" * i, expected, options)
     for i, (expected, options) in enumerate(
-        [(None, None), (ABSENT, None), (1000, None), (0, None), (None, Options(True))] * 5
+        [*((expected, None) for expected in (None, ABSENT, 1000, 0)), (None, ONLY_EPHEMERAL)] * 5
     )
 ]
 STAT = pack("!qqqqiiiqiiq", 5, 6, 7, 8, 9, 0, 0, 0, 4, 0, 5)
@@ -293,7 +293,7 @@ GOT = b"".join(
 
 
 def plan() -> Call:
-    batch = Batch([], "")
+    batch = Batch([], "", Nodes())
     batch.requests, batch.paths = PUTS, [put.path for put in PUTS]
     batch.seen = {3: ZNode(None, 1, 1, 2, 3, 4, 5, 0, 0)}
     changes, group = Changes(set()), Group()
@@ -313,37 +313,37 @@ def packing() -> Call:
 
 
 def planned() -> tuple[list[tuple[int, int, int]], bytes]:
-    """Return the steps of a plan, and the answer to them."""
+    """Return the ops of a plan, and the answer to them."""
     call, _ = plan()
     assert PAIRS["add_puts"][0](*call) == len(PUTS)
-    steps = call[0].steps
+    ops = call[0].ops
     answer = b""
-    for opcode, i, path_bytes in steps:
+    for opcode, i, path_bytes in ops:
         path = PUTS[i].path.encode()
         made = header(SET_DATA) + STAT, header(CREATE, path_bytes) + path
         answer += made[opcode != SET_DATA]
-    return steps, answer + END
+    return ops, answer + END
 
 
 def answering() -> Call:
-    steps, answer = planned()
-    updates = PAIRS["parse_multi"][0](steps, answer, 0).updates
+    ops, answer = planned()
+    updates = PAIRS["parse_multi"][0](ops, answer, 0).updates
     answers: list[object] = [None] * len(PUTS)
-    return (steps, PUTS, answers, updates, 4, 5), (answers,)
+    return (ops, PUTS, answers, updates, 4, 5), (answers,)
 
 
 def noting() -> Call:
     generations: tuple[dict[str, int], dict[str, int]] = ({}, {})
-    steps, _ = planned()
-    return (steps, PUTS, [put.path for put in PUTS], generations), (generations,)
+    ops, _ = planned()
+    return (ops, PUTS, [put.path for put in PUTS], generations), (generations,)
 
 
 FREQUENT: dict[str, Callable[[], Call]] = {
     "add_puts": plan,
     "add_reads": packing,
-    "answer_steps": answering,
+    "answer_ops": answering,
     "multi_read": lambda: ((GETS,), ()),
-    "note_steps": noting,
+    "note_ops": noting,
     "parse_multi": lambda: ((*planned(), 0), ()),
     "parse_multi_read": lambda: ((GETS, ["/1", "/2", "/3", "/"], GOT, 0), ()),
 }

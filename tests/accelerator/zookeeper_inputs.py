@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import product
 from struct import pack
 from typing import Any
 
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 
 from batchkeeper.ops import ABSENT
 from batchkeeper.ops.acceleration import PAIRS, bind
-from batchkeeper.stores.zookeeper.groups import Group
-from batchkeeper.stores.zookeeper.jute import (
+from batchkeeper.ops.operations import PutOptions
+from batchkeeper.stores.zookeeper.wire.jute import (
     CHECK,
     CREATE,
     DELETE,
@@ -27,6 +28,7 @@ from batchkeeper.stores.zookeeper.jute import (
     SET_DATA,
     ZNode,
 )
+from batchkeeper.stores.zookeeper.writes.groups import Group
 
 MANY = settings(suppress_health_check=list(HealthCheck))
 
@@ -92,13 +94,6 @@ class Request:
     options: Any
 
 
-@dataclass
-class Options:
-    ephemeral: bool
-    sequential: bool = False
-    parts: tuple[()] = field(default=())
-
-
 # Inputs.
 
 INT32 = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-1, 0, 1])
@@ -141,22 +136,22 @@ def read_entries(draw: st.DrawFn) -> tuple[tuple[int, bytes], str | None, bytes]
 
 
 @st.composite
-def step_results(draw: st.DrawFn) -> tuple[tuple[int, int, int], bytes]:
-    """A step of a multi, and its result."""
+def op_results(draw: st.DrawFn) -> tuple[tuple[int, int, int], bytes]:
+    """An op of a multi, and its result."""
     opcode = draw(
         st.sampled_from([CREATE, SET_DATA, DELETE, CHECK, EPHEMERAL, SEQUENTIAL, PROBE, PARENT])
     )
     raw = draw(PATHS).encode()
     wrong = draw(st.sampled_from([0] * 9 + [1]))  # The answer is to a path of another length.
-    step = (opcode, draw(st.integers(0, 5)), len(raw) + wrong)
+    op = (opcode, draw(st.integers(0, 5)), len(raw) + wrong)
     if opcode == SET_DATA:
-        return step, header(opcode) + draw(stats())
+        return op, header(opcode) + draw(stats())
     if opcode in (DELETE, CHECK):
-        return step, header(opcode)
+        return op, header(opcode)
     if opcode == SEQUENTIAL:
         suffix = draw(st.sampled_from([b"0000000012", b"-2147483648", b"-000000001"]))
-        return step, header(CREATE, len(raw) + len(suffix)) + raw + suffix
-    return step, header(CREATE, len(raw)) + raw
+        return op, header(CREATE, len(raw) + len(suffix)) + raw + suffix
+    return op, header(CREATE, len(raw)) + raw
 
 
 @st.composite
@@ -192,7 +187,7 @@ def requests_of_calls(draw: st.DrawFn, kinds: tuple[str, ...] = ("put",)) -> lis
     paths = draw(st.lists(PATHS, max_size=8, unique=True))
     versions = st.sampled_from([None, None, ABSENT, 0, 1, 2**31 - 1, 2**31, -(2**40), 2**70])
     options = st.sampled_from(
-        [None, None, None, Options(True), Options(True, True), Options(False), Options(False, True)]
+        [None, None, None, *(PutOptions(*flags) for flags in product([True, False], repeat=2))]
     )
     # Runs of plain ones, and of ephemeral ones, are rare otherwise.
     runs = draw(st.sampled_from(["any", "plain", "plain", "ephemeral"]))
@@ -200,7 +195,7 @@ def requests_of_calls(draw: st.DrawFn, kinds: tuple[str, ...] = ("put",)) -> lis
         kinds, versions, options = ("put",), st.sampled_from([None, ABSENT, 0, 3]), st.none()
     elif runs == "ephemeral":
         kinds, versions = ("put",), st.sampled_from([None, ABSENT])
-        options = st.sampled_from([None, Options(True), Options(True), Options(True, True)])
+        options = st.sampled_from([None, *[PutOptions(ephemeral=True)] * 2, PutOptions(True, True)])
     return [
         Request(draw(st.sampled_from(kinds)), path, draw(VALUES), draw(versions), draw(options))
         for path in paths
@@ -208,12 +203,12 @@ def requests_of_calls(draw: st.DrawFn, kinds: tuple[str, ...] = ("put",)) -> lis
 
 
 @st.composite
-def steps_of(draw: st.DrawFn, requests: list[Request]) -> list[tuple[int, int, int]]:
-    """Steps of these requests, and rarely one of a request that is not there."""
-    steps = draw(st.lists(step_results().map(lambda made: made[0]), max_size=8))
+def ops_of(draw: st.DrawFn, requests: list[Request]) -> list[tuple[int, int, int]]:
+    """Ops of these requests, and rarely one of a request that is not there."""
+    ops = draw(st.lists(op_results().map(lambda made: made[0]), max_size=8))
     if not requests or draw(st.integers(0, 9)) == 0:
-        return steps
-    return [(opcode, i % len(requests), path_bytes) for opcode, i, path_bytes in steps]
+        return ops
+    return [(opcode, i % len(requests), path_bytes) for opcode, i, path_bytes in ops]
 
 
 def znodes() -> st.SearchStrategy[ZNode]:

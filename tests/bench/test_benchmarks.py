@@ -31,10 +31,10 @@ from batchkeeper.ops.paths import check_path
 from batchkeeper.stores.etcd.reads.ranges import parse_read
 from batchkeeper.stores.etcd.wire.protos import messages
 from batchkeeper.stores.etcd.writes.hot import nested_write
-from batchkeeper.stores.zookeeper.jute import ANYONE, END, parse_multi_read
-from batchkeeper.stores.zookeeper.nodes import Nodes
-from batchkeeper.stores.zookeeper.plan import Batch, MultiPlan
-from batchkeeper.stores.zookeeper.sizes import Sizes
+from batchkeeper.stores.zookeeper.session.sizes import Sizes
+from batchkeeper.stores.zookeeper.wire.jute import ANYONE, END, parse_multi_read
+from batchkeeper.stores.zookeeper.wire.nodes import Nodes
+from batchkeeper.stores.zookeeper.writes.plan import Batch, MultiPlan
 
 pytestmark = pytest.mark.benchmark
 
@@ -163,7 +163,8 @@ def test_encoding_for_zookeeper(measure: Measure, puts: list[bk.Put]) -> None:
     sizes = Sizes(cast("Any", None), 1 << 20)  # No connection: it asks no server here.
 
     def encode() -> bytes:
-        (group,) = MultiPlan(Batch(puts, "/chroot"), Nodes(), sizes, 64, ANYONE, COUNT).groups
+        batch = Batch(puts, "/chroot", Nodes())
+        (group,) = MultiPlan(batch, sizes, 64, ANYONE, COUNT).groups
         return group.body()
 
     measure(encode)

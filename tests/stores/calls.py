@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from batchkeeper.ops import Operation
 from batchkeeper.stores import Backend
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.jute import EMPTY_MULTI, MULTI
+from batchkeeper.stores.zookeeper.wire.jute import EMPTY_MULTI, MULTI
 
 from ..proxy import Proxy
 from ..waiting import PATIENCE, soon, until

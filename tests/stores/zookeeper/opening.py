@@ -9,7 +9,7 @@ from batchkeeper.ops import Operation, Put
 from batchkeeper.stores import ConnectOptions, parse_url
 from batchkeeper.stores.zookeeper import connect
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.session.connection import ZooKeeperConnection
 
 from ..foreign import end_zookeeper_session
 

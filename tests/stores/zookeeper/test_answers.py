@@ -32,11 +32,11 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper import backend as backend_module
-from batchkeeper.stores.zookeeper import multi_settling, packets, readahead, write_ids
-from batchkeeper.stores.zookeeper.answers import parse_reply
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.exchanges import Exchange
-from batchkeeper.stores.zookeeper.jute import (
+from batchkeeper.stores.zookeeper.reads import packets, readahead
+from batchkeeper.stores.zookeeper.session import write_ids
+from batchkeeper.stores.zookeeper.wire.exchanges import Exchange, parse_reply
+from batchkeeper.stores.zookeeper.wire.jute import (
     CREATE,
     DELETE,
     END,
@@ -48,14 +48,15 @@ from batchkeeper.stores.zookeeper.jute import (
     PARENT,
     SET_DATA,
     Done,
+    Op,
     Refused,
-    Step,
     ZNode,
     parse_multi,
     parse_multi_read,
     parse_reads,
     parse_single,
 )
+from batchkeeper.stores.zookeeper.writes import settling
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import PATIENCE, soon
@@ -414,7 +415,7 @@ def understood(
             seen.append((reply, parse, write))
         return parse_reply(reply, parse, write=write)
 
-    for module in (backend_module, packets, readahead, multi_settling, write_ids):
+    for module in (backend_module, packets, readahead, settling, write_ids):
         monkeypatch.setattr(module, "parse_reply", note)
     work(backend)
     return [*seen]  # The back end goes on, and reads more while the test draws from these.
@@ -553,7 +554,7 @@ def test_names_that_no_node_has_are_not_taken(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "body"),
+    ("ops", "body"),
     [
         ([(CREATE, 0, 2)], pack("!i?ii", _CREATE2, False, 0, 2) + b"/a" + bytes(_STAT_SIZE) + END),
         ([(CREATE, 0, 2)], pack("!i?ii", CREATE, False, 0, 3) + b"/ab" + END),
@@ -586,9 +587,9 @@ def test_names_that_no_node_has_are_not_taken(names: list[str]) -> None:
         "no end",
     ],
 )
-def test_an_answer_of_another_form_is_no_answer(steps: list[Step], body: bytes) -> None:
+def test_an_answer_of_another_form_is_no_answer(ops: list[Op], body: bytes) -> None:
     """The results of a multi are those of its operations, one for each, in their order."""
-    error = parse_reply((body, 0), partial(parse_multi, steps), write=True)
+    error = parse_reply((body, 0), partial(parse_multi, ops), write=True)
 
     assert isinstance(error, IndeterminateError)
 

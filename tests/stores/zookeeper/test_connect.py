@@ -32,9 +32,9 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores import ConnectOptions, connect, parse_url
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
-from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS, NO_NODE
-from batchkeeper.stores.zookeeper.jute import (
+from batchkeeper.stores.zookeeper.session.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.wire.errors import CONNECTION_LOSS, NO_NODE
+from batchkeeper.stores.zookeeper.wire.jute import (
     GET_DATA,
     MULTI,
     MULTI_READ,

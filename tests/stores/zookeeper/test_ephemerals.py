@@ -27,9 +27,9 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
-from batchkeeper.stores.zookeeper.jute import ANYONE, MULTI
-from batchkeeper.stores.zookeeper.write_ids import WriteIds
+from batchkeeper.stores.zookeeper.session.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.session.write_ids import WriteIds
+from batchkeeper.stores.zookeeper.wire.jute import ANYONE, MULTI
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon, until

@@ -6,7 +6,7 @@ import pytest
 from kazoo import exceptions as kazoo
 
 from batchkeeper.ops import AuthenticationError, UnsupportedError, ValueTooLargeError
-from batchkeeper.stores.zookeeper.errors import Fate, code, fate, refused
+from batchkeeper.stores.zookeeper.wire.errors import Fate, code, fate, refused
 
 
 def test_every_code_has_its_place_in_the_table() -> None:

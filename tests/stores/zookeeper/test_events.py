@@ -7,9 +7,9 @@ import struct
 import pytest
 
 from batchkeeper.ops.results import WatchEvent
-from batchkeeper.stores.zookeeper.events import NodeEvent, Translator, decode
-from batchkeeper.stores.zookeeper.jute import CHANGED, CREATED, DELETED, ZNode
-from batchkeeper.stores.zookeeper.nodes import ABSENCE_MARK, MARKS, NULL, VALUE_MARK
+from batchkeeper.stores.zookeeper.watches.events import NodeEvent, Translator, decode
+from batchkeeper.stores.zookeeper.wire.jute import CHANGED, CREATED, DELETED, ZNode
+from batchkeeper.stores.zookeeper.wire.nodes import ABSENCE_MARK, MARKS, NULL, VALUE_MARK
 
 
 def node(zxid: int, *, size: int = 1, version: int = 0) -> ZNode:

@@ -34,13 +34,20 @@ from batchkeeper.ops import (
     StoreClosedError,
     StoreUnavailableError,
 )
-from batchkeeper.stores.zookeeper import connection as connection_module
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
-from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
-from batchkeeper.stores.zookeeper.exchanges import Exchange
-from batchkeeper.stores.zookeeper.jute import EMPTY_MULTI, EXISTS, GET_DATA, MULTI, MULTI_READ, SYNC
-from batchkeeper.stores.zookeeper.kazoo_client import Handler, new_client
+from batchkeeper.stores.zookeeper.session import connection as connection_module
+from batchkeeper.stores.zookeeper.session.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.wire.errors import CONNECTION_LOSS
+from batchkeeper.stores.zookeeper.wire.exchanges import Exchange
+from batchkeeper.stores.zookeeper.wire.jute import (
+    EMPTY_MULTI,
+    EXISTS,
+    GET_DATA,
+    MULTI,
+    MULTI_READ,
+    SYNC,
+)
+from batchkeeper.stores.zookeeper.wire.kazoo_client import Handler, new_client
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...forks import holds_in_a_child
@@ -207,7 +214,7 @@ def test_a_write_is_settled_however_long_the_server_was_away(
     line: Proxy,
 ) -> None:
     """If no server answers an attempt to settle a write, settling goes on."""
-    monkeypatch.setattr("batchkeeper.stores.zookeeper.multi_settling._ATTEMPT", 0.1)
+    monkeypatch.setattr("batchkeeper.stores.zookeeper.writes.settling._ATTEMPT", 0.1)
     write(backend, Put("/before", b"1"))
     server.pause()
     with ThreadPoolExecutor(1) as threads:

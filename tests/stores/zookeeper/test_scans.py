@@ -25,11 +25,14 @@ from batchkeeper.ops import (
 )
 from batchkeeper.ops.results import Range, ScanResult
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.zookeeper import scans, splitting
+from batchkeeper.stores.zookeeper import scans
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
-from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
-from batchkeeper.stores.zookeeper.jute import (
+from batchkeeper.stores.zookeeper.reads import splitting
+from batchkeeper.stores.zookeeper.reads.readahead import Read, ReadAhead
+from batchkeeper.stores.zookeeper.reads.walk import TreeWalk
+from batchkeeper.stores.zookeeper.session.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.wire.errors import CONNECTION_LOSS
+from batchkeeper.stores.zookeeper.wire.jute import (
     EXISTS,
     GET_CHILDREN,
     GET_DATA,
@@ -37,9 +40,7 @@ from batchkeeper.stores.zookeeper.jute import (
     MULTI_READ,
     SYNC,
 )
-from batchkeeper.stores.zookeeper.readahead import Read, ReadAhead
-from batchkeeper.stores.zookeeper.walk import TreeWalk
-from batchkeeper.stores.zookeeper.writes import Writer
+from batchkeeper.stores.zookeeper.writes.writer import Writer
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...contents import put_all

@@ -20,8 +20,8 @@ from batchkeeper.ops import (
     Transaction,
 )
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
-from batchkeeper.stores.zookeeper.jute import EXISTS
+from batchkeeper.stores.zookeeper.session.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.wire.jute import EXISTS
 
 from ..calls import kinds, lose_the_answer, read, write
 from .opening import bodies_of, connected, ephemeral

@@ -29,10 +29,10 @@ from kazoo.handlers.threading import KazooTimeoutError
 import batchkeeper as bk
 from batchkeeper.ops import Put
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.connection import Moment
-from batchkeeper.stores.zookeeper.exchanges import Trip
-from batchkeeper.stores.zookeeper.jute import SYNC
-from batchkeeper.stores.zookeeper.session import Proofs, ZooKeeperSession
+from batchkeeper.stores.zookeeper.session.connection import Moment
+from batchkeeper.stores.zookeeper.session.session import Proofs, ZooKeeperSession
+from batchkeeper.stores.zookeeper.wire.exchanges import Trip
+from batchkeeper.stores.zookeeper.wire.jute import SYNC
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...forks import holds_in_a_child

@@ -21,8 +21,8 @@ from batchkeeper.ops import (
     ValueTooLargeError,
 )
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
-from batchkeeper.stores.zookeeper.sizes import ENVELOPE, Sizes
+from batchkeeper.stores.zookeeper.session.sizes import ENVELOPE, Sizes
+from batchkeeper.stores.zookeeper.wire.errors import CONNECTION_LOSS
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon

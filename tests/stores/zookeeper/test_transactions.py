@@ -32,12 +32,12 @@ from batchkeeper.ops import (
     ValueTooLargeError,
 )
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.zookeeper import writes
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
-from batchkeeper.stores.zookeeper.jute import EXISTS
-from batchkeeper.stores.zookeeper.multi_settling import MultiSettler
-from batchkeeper.stores.zookeeper.write_ids import WriteIds
+from batchkeeper.stores.zookeeper.session.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.session.write_ids import WriteIds
+from batchkeeper.stores.zookeeper.wire.jute import EXISTS
+from batchkeeper.stores.zookeeper.writes import writer
+from batchkeeper.stores.zookeeper.writes.settling import MultiSettler
 
 from ...waiting import PATIENCE, error, result, until
 from ..calls import kinds, lose_the_answer, read, write
@@ -422,7 +422,7 @@ def test_an_outage_between_the_multis_of_a_call(
 ) -> None:
     """Earlier parts keep their answers, although the second read was not sent."""
     write(backend, Put("/a", b"1"), Put("/t", b""))
-    monkeypatch.setattr(writes, "_MOST", 1)
+    monkeypatch.setattr(writer, "_MOST", 1)
     take, calls = WriteIds.take, []
 
     def fail(ids: WriteIds, count: int, deadline: float) -> Any:

@@ -27,11 +27,11 @@ from batchkeeper.ops import (
     WatchEvent,
 )
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.zookeeper import watches as watches_module
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS, UNIMPLEMENTED
-from batchkeeper.stores.zookeeper.jute import ADD_WATCH
-from batchkeeper.stores.zookeeper.placing import Placing
+from batchkeeper.stores.zookeeper.watches import watches as watches_module
+from batchkeeper.stores.zookeeper.watches.placing import Placing
+from batchkeeper.stores.zookeeper.wire.errors import CONNECTION_LOSS, UNIMPLEMENTED
+from batchkeeper.stores.zookeeper.wire.jute import ADD_WATCH
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...forks import holds_in_a_child

@@ -21,7 +21,6 @@ from batchkeeper.ops import (
     GetChildren,
     GetResult,
     IndeterminateError,
-    MetadataStoreError,
     NotEmptyError,
     NotFoundError,
     Put,
@@ -30,14 +29,13 @@ from batchkeeper.ops import (
     UnsupportedError,
     ValueTooLargeError,
 )
+from batchkeeper.ops.steps import PutValue, Step, step_of
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.backend import PartRequest
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.codecs import WRITES, KnownNode, WriteStep
-from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
-from batchkeeper.stores.zookeeper.jute import MULTI_READ, SET_DATA, ZNode
-from batchkeeper.stores.zookeeper.nodes import NULL, Nodes
-from batchkeeper.stores.zookeeper.reads import Reader
+from batchkeeper.stores.zookeeper.reads.reader import Reader
+from batchkeeper.stores.zookeeper.session.connection import ZooKeeperConnection
+from batchkeeper.stores.zookeeper.wire.jute import MULTI_READ
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon
@@ -109,27 +107,18 @@ class Stamp(NamedTuple):
     options: None = None
 
 
-class StampCodec:
-    """Sets a value of its own at a node that holds one."""
-
-    def creates(self, request: PartRequest) -> bool:
-        return False
-
-    def unsure(self, request: PartRequest, path: str, nodes: Nodes) -> bool:
-        return True
-
-    def step(self, request: PartRequest, seen: KnownNode, path: str, nodes: Nodes) -> WriteStep:
-        return SET_DATA, seen.version if isinstance(seen, ZNode) else 0, b"stamp"
-
-    def refusal(self, request: PartRequest, node: ZNode | None) -> MetadataStoreError | None:
-        return None if node and node.size != NULL else NotFoundError(path=request.path)
+def step_of_stamp(write: PartRequest) -> Step:
+    """Lower a stamp: it sets a value of its own at a node that holds one."""
+    if isinstance(write, Stamp):
+        return Step(write.path, "exists", PutValue(b"stamp", False))
+    return step_of(write)
 
 
 def test_a_kind_may_set_without_a_value_of_its_own(
     backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its codec alone decides how a write is sent, also beside puts and deletes."""
-    monkeypatch.setitem(WRITES, "stamp", StampCodec())  # type: ignore[misc]
+    """Its step alone decides how a write is sent, also beside puts and deletes."""
+    monkeypatch.setattr("batchkeeper.stores.zookeeper.writes.batches.step_of", step_of_stamp)
     write(backend, Put("/d/a", b"1"), Put("/d/b", b"2"), Put("/d/c/e", b"3"))
     answers = backend.write(
         [Delete("/d/b"), Stamp("/d/a"), Put("/d/n", b"4"), Stamp("/d/c"), Stamp("/d/c/e")], soon()
