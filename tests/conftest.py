@@ -45,11 +45,11 @@ _DISK = 2 * 2**30
 
 # A test needs a server in three cases: the name of a fixture shows that it starts one, a parameter
 # shows that it creates stores of a kind with a server, or it has the mark `server`.
-_STARTS: Final = re.compile(r"(.+_)?(etcd|zookeeper|server|spark)")
+_STARTS: Final = re.compile(rf"(.+_)?({'|'.join(SERVERS)}|server|spark)")
 
 # The variables with the places of servers, for this process and for those that tests start. A quick
 # run sets them to this text. So a test that starts a server fails, with the text in the message.
-PLACES: Final = ("BATCHKEEPER_ETCD", "BATCHKEEPER_ZOOKEEPER", "SPARK_HOME")
+PLACES: Final = (*(f"BATCHKEEPER_{name.upper()}" for name in SERVERS), "SPARK_HOME")
 NOWHERE: Final = "/a quick run has no servers: this test lacks the mark `server` (conftest.py)"
 
 # What stands above the face of the stores branches on two capabilities, and these two stores differ

@@ -10,13 +10,10 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final, ParamSpec, TypeVar
 
-__all__ = ["BEGUN", "SERVERS", "SHORT", "begun", "worker"]
+__all__ = ["BEGUN", "SHORT", "begun", "worker"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-#: The kinds of stores whose sessions a server ends.
-SERVERS: Final = ("etcd", "zookeeper")
 
 #: Seconds: a session that ends soon, as far as the servers allow it.
 SHORT: Final = 2.0

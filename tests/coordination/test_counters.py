@@ -12,10 +12,11 @@ from batchkeeper.coordination import Counter
 from batchkeeper.coordination.background import Gate
 from batchkeeper.ops.errors import ValueDecodeError
 from batchkeeper.testing import FaultInjector
+from batchkeeper.testing.servers import SERVERS
 
 from ..forks import holds_in_a_child
 from ..waiting import error, result, until
-from .recipes import SERVERS, begun, worker
+from .recipes import begun, worker
 
 END = 2**63 - 1
 

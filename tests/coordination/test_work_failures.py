@@ -13,11 +13,11 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.coordination import DoubleBarrier, WorkQueue
 from batchkeeper.ops.errors import LockLostError
-from batchkeeper.testing.servers import LocalServer
+from batchkeeper.testing.servers import SERVERS, LocalServer
 
 from ..proxy import Proxy
 from ..waiting import PATIENCE, result, until
-from .recipes import SERVERS, SHORT, begun, worker
+from .recipes import SHORT, begun, worker
 
 pytestmark = pytest.mark.server
 
