@@ -105,7 +105,7 @@ class MultiPlan:
             while not plain:
                 self._put(places[start])
                 start += 1
-                # Sequential puts are never plain, and often many come together.
+                # Puts with a fixed form are sequential: never plain, and often many together.
                 plain = start == end or places[start] not in batch.fixed
 
     def _put(self, i: int) -> None:
