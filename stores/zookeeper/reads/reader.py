@@ -65,8 +65,6 @@ class Reader:
         self._sizes = sizes
         self._nodes = nodes
         self._chroot = chroot
-        # The recent mean size of values, None before the first. No lock, because it is a guess.
-        self._seen_mean: float | None = None
 
     def read(self, requests: Sequence[ReadRequest], deadline: float) -> list[Answer]:
         """Return one answer for each get, exists and get_children.
@@ -75,7 +73,9 @@ class Reader:
             MetadataStoreError: all of them failed with this error.
         """
         chroot = self._chroot
-        opcodes = [_opcode(request.kind) for request in requests]
+        opcodes = [  # Nearly all are gets.
+            GET_DATA if request.kind == "get" else _opcode(request.kind) for request in requests
+        ]
         paths = [request.path for request in requests]
         if chroot:
             paths = [chroot + path if path != "/" else chroot for path in paths]
@@ -90,17 +90,6 @@ class Reader:
             ending if type(ending) is GetResult else self._answer(request, ending)
             for request, ending in zip(requests, endings, strict=True)
         ]
-
-    def learn(self, values: int, total_bytes: int) -> None:
-        """Note the sizes of values that were read or written."""
-        if values:
-            # It rises at once and falls by halves, because only too small a guess does damage.
-            self._seen_mean = max(total_bytes / values, (self._seen_mean or 0) / 2)
-
-    def expect(self, values: int, total_bytes: int) -> None:
-        """Use these values as the estimate, as long as no other has been seen."""
-        if self._seen_mean is None:
-            self.learn(values, total_bytes)
 
     def sync(self, deadline: float) -> None:
         """Catch up with the leader: later reads see everything written before this call.
@@ -283,7 +272,7 @@ class Reader:
         """
         packets: list[Packet[int]] = []
         packet: Packet[int] = Packet()
-        sizes, mean = self._sizes, self._seen_mean
+        sizes, mean = self._sizes, self._nodes.mean
         guess = ENTRY_BYTES + int(FIRST_GUESS if mean is None else mean)
         longest = sizes.most - REQUEST_OVERHEAD - READ_OVERHEAD
         if len(waiting) == 1:
@@ -363,7 +352,7 @@ class Reader:
                 self._nodes.forget(paths[i])
             endings[i] = entry
         self._nodes.note_all(sizes)
-        self.learn(len(sizes), sum([size for size in sizes.values() if size > 0]))
+        self._nodes.learn(len(sizes), sum([size for size in sizes.values() if size > 0]))
         return again
 
 

@@ -45,14 +45,16 @@ class Nodes:
 
     It forgets in generations: nodes that were not looked up while a whole generation arrived are
     dropped, which costs less than moving an entry at every lookup. Several threads use it without a
-    lock: each step is one operation on one dict, and a race loses only a guess.
+    lock: each access is one operation on one dict, and a race loses only a guess.
 
     Attributes:
         generations: the young and the old generation, for functions that look up many paths.
+        mean: the recent mean size of values; ``None`` before the first.
     """
 
     def __init__(self) -> None:
         self.generations: Generations = ({}, {})
+        self.mean: float | None = None
 
     def size(self, path: str) -> int | None:
         """Return the size of the value in bytes, ``NULL``, or ``None`` if it is not known."""
@@ -74,6 +76,17 @@ class Nodes:
         young, old = self.generations
         young.pop(path, None)
         old.pop(path, None)
+
+    def learn(self, values: int, total_bytes: int) -> None:
+        """Note the sizes of values that were read or written."""
+        if values:
+            # It rises at once and falls by halves, because only too small a guess does damage.
+            self.mean = max(total_bytes / values, (self.mean or 0) / 2)
+
+    def expect(self, values: int, total_bytes: int) -> None:
+        """Use these values as the estimate, as long as no other has been seen."""
+        if self.mean is None:
+            self.learn(values, total_bytes)
 
 
 def size_of(generations: Generations, path: str) -> int | None:

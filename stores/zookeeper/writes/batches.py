@@ -67,10 +67,10 @@ class Batch:
         #: The places of each transaction's parts, and the transaction of each part.
         self.parts: dict[int, range] = {}
         self.whole: dict[int, int] = {}
-        #: What the writes and the parts of transactions do. Plain puts, and parts with a fixed
-        #: form, have no step until somebody asks :meth:`step` for it.
-        self.steps: dict[int, Step] = {}
+        #: How writes and parts are sent, if nothing that the client may read can change it.
         self.fixed: dict[int, Form] = {}
+        #: What the others do. Plain puts have no step until somebody asks :meth:`step` for it.
+        self.steps: dict[int, Step] = {}
         #: The writes and parts that delete.
         self.deletes: set[int] = set()
         #: The writes that belong to a session, and the number of the session of this round.

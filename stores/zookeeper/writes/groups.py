@@ -13,6 +13,7 @@ from ..wire.jute import (
     NO_DATA,
     PARENT,
     PROBE,
+    REPLACE,
     SEQUENTIAL,
     SET_DATA,
     Op,
@@ -24,6 +25,7 @@ from ..wire.jute import (
     version_field,
 )
 from ..wire.nodes import ABSENCE_MARK
+from .forms import Form
 
 __all__ = ["CREATE_OVERHEAD", "DELETE_OVERHEAD", "Changes", "Group"]
 
@@ -93,15 +95,24 @@ class Group:
         self.created = self.created or path
         self._add(PARENT, i, path, NO_DATA, acl)
 
-    def add_create(self, i: int, path: str, value: bytes, acl: bytes) -> None:
-        """Create a node for good."""
-        self.created = self.created or path
-        self._add(CREATE, i, path, length(len(value)), value, acl)
-
-    def add_ephemeral(self, i: int, path: str, value: bytes, acl: bytes) -> None:
-        """Create a node that ends with the session."""
-        self.created = self.created or path
-        self._add(EPHEMERAL, i, path, length(len(value)), value, ephemeral(acl))
+    def add_put(self, i: int, path: str, form: Form, acl: bytes) -> None:
+        """Put a value in any form but that of a sequential put."""
+        opcode, version, value = form
+        if opcode == REPLACE:
+            # The node that is there is a parent without anything below it.
+            self.add_delete(i, path, version)
+            opcode = EPHEMERAL
+        if opcode == SET_DATA:
+            tail = version_field(version)
+        elif opcode == CREATE:
+            tail = acl
+        elif opcode == EPHEMERAL:
+            tail = ephemeral(acl)
+        else:
+            raise AssertionError(f"a put in the form of an op of type {opcode}")
+        if opcode != SET_DATA:
+            self.created = self.created or path
+        self._add(opcode, i, path, length(len(value)), value, tail)
 
     def add_sequential(
         self, i: int, path: str, value: bytes, acl: bytes, *, fleeting: bool
@@ -109,10 +120,6 @@ class Group:
         """Create a node whose name gets a suffix, and which may end with the session."""
         self.sequences.append(path)
         self._add(SEQUENTIAL, i, path, length(len(value)), value, sequential(acl, fleeting))
-
-    def add_set(self, i: int, path: str, value: bytes, version: int) -> None:
-        """Set the value of a node that is at this version."""
-        self._add(SET_DATA, i, path, length(len(value)), value, version_field(version))
 
     def add_delete(self, i: int, path: str, version: int) -> None:
         """Delete a node that is at this version."""

@@ -16,7 +16,6 @@ from ..wire.jute import (
     SEQUENTIAL,
     SET_DATA,
     Opcode,
-    WriteOpcode,
     ephemeral,
     header_and_length,
     length,
@@ -34,8 +33,6 @@ __all__ = ["OP_OVERHEAD", "REQUEST_OVERHEAD", "MultiPlan", "add_puts"]
 REQUEST_OVERHEAD: Final = 17
 #: The most bytes that a put has beside path and value.
 OP_OVERHEAD: Final = CREATE_OVERHEAD + 32
-# What a setData has behind its value.
-_VERSION_BYTES: Final = 4
 
 bind(only_ephemeral=ONLY_EPHEMERAL)
 
@@ -105,36 +102,34 @@ class MultiPlan:
             while not plain:
                 self._put(places[start])
                 start += 1
-                # Sequential puts are never plain, and often many come together.
+                # Puts with a fixed form are sequential: never plain, and often many together.
                 plain = start == end or places[start] not in batch.fixed
 
     def _put(self, i: int) -> None:
         """Add a put that is not plain, or the first in the next multi."""
-        batch, changes, acl = self._batch, self._changes, self._acl
+        batch, acl = self._batch, self._acl
         path = batch.paths[i]
-        opcode, version, value = batch.form(i)
+        opcode, _, value = form = batch.form(i)
         if opcode != SET_DATA and not self._need(parent_of(path), i):
             return
-        if opcode in (SEQUENTIAL, REPLACE):
-            self._create_special(i, opcode, version, value)
-            return
-        size = CREATE_OVERHEAD + len(path.encode()) + len(value)
-        group = self._fit(size + (_VERSION_BYTES if opcode == SET_DATA else len(acl)), i)
+        # All of it goes into one multi, so it is made apart.
+        own = Group()
+        if opcode == SEQUENTIAL:
+            for _ in range(batch.skips.get(i, 0)):
+                own.add_probe(i, parent_of(path) + SKIPPED, acl)
+            own.add_sequential(i, path, value, acl, fleeting=i in batch.ephemerals)
+        else:
+            own.add_put(i, path, form, acl)
+        if i in batch.ephemerals:
+            own.session = batch.session
+        group = self._fit(own.size, i)
         if group is None:
             return
-        if opcode == SET_DATA:
-            group.add_set(i, path, value, version)
-        elif opcode == EPHEMERAL:
-            group.add_ephemeral(i, path, value, acl)
-            changes.fleeting.add(path)
-        elif opcode == CREATE:
-            group.add_create(i, path, value, acl)
-        else:
-            raise AssertionError(f"a write in the form of an op of type {opcode}")
-        group.operations += 1
-        changes.made.add(path)
-        if i in batch.ephemerals:
-            group.session = batch.session
+        group.merge(own)
+        if opcode != SEQUENTIAL:
+            self._changes.made.add(path)
+        if opcode in (EPHEMERAL, REPLACE):
+            self._changes.fleeting.add(path)
 
     def _mark(self, parent: str, i: int) -> None:
         """Mark the last value if it was created at ``parent``, or above it.
@@ -151,29 +146,6 @@ class MultiPlan:
             self._close()  # Another multi does it, too, where events have zxids.
             return
         group.add_probe(i, mark, self._acl)
-
-    def _create_special(self, i: int, opcode: WriteOpcode, version: int, value: bytes) -> None:
-        """Add the creation of a sequential node, or of an ephemeral one in place of another."""
-        batch, acl, changes = self._batch, self._acl, self._changes
-        path = batch.paths[i]
-        # All of it goes into one multi, so it is made apart.
-        own = Group()
-        if opcode == SEQUENTIAL:
-            for _ in range(batch.skips.get(i, 0)):
-                own.add_probe(i, parent_of(path) + SKIPPED, acl)
-            own.add_sequential(i, path, value, acl, fleeting=i in batch.ephemerals)
-        else:
-            # The node that was there is a parent without anything below it.
-            own.add_delete(i, path, version)
-            own.add_ephemeral(i, path, value, acl)
-        if i in batch.ephemerals:
-            own.session = batch.session
-        group = self._fit(own.size, i)
-        if group is not None:
-            group.merge(own)
-            if opcode != SEQUENTIAL:
-                changes.fleeting.add(path)
-                changes.made.add(path)
 
     def _delete(self, i: int) -> None:
         path = self._batch.paths[i]

@@ -235,13 +235,13 @@ class TransactionPlanner:
     def _add(self, draft: _Draft, k: int) -> bool:
         """Add the ops of a part; say whether the transaction can be in this round."""
         batch, own = self._batch, draft.changes
-        opcode, version, value = draft.forms[k]
+        opcode, version, _ = form = draft.forms[k]
         path = batch.paths[k]
         draft.pending.discard(k)
         if opcode in _CREATIONS:
             return self._create(draft, k)
         if opcode == SET_DATA:
-            draft.add_set(k, path, value, version)
+            draft.add_put(k, path, form, self._acl)
             draft.touched.append(path)
         elif opcode == DELETE:
             if self._is_above(path):
@@ -261,17 +261,13 @@ class TransactionPlanner:
 
     def _create(self, draft: _Draft, k: int) -> bool:
         """Create the path of a part."""
-        opcode, version, value = draft.forms[k]
+        opcode, _, _ = form = draft.forms[k]
         path, own = self._batch.paths[k], draft.changes
         if path in self._changes.planted or not self._need(draft, k):
             return False
         self._mark(draft, k, path)
-        if opcode == CREATE:
-            draft.add_create(k, path, value, self._acl)
-        else:
-            if opcode == REPLACE:
-                draft.add_delete(k, path, version)
-            draft.add_ephemeral(k, path, value, self._acl)
+        draft.add_put(k, path, form, self._acl)
+        if opcode != CREATE:
             own.fleeting.add(path)
         own.made.add(path)
         draft.touched.append(path)

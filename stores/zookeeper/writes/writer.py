@@ -263,7 +263,7 @@ class Writer:
         """Return what is found at the paths of requests and parts, and at parents."""
         requests, paths = batch.requests, batch.paths
         values = [value for k in places if (value := requests[k].value) is not None]
-        self._reader.expect(len(values), sum(map(len, values)))
+        self._nodes.expect(len(values), sum(map(len, values)))
         # Transactions may check the same paths.
         unique = dict.fromkeys([paths[k] for k in places])
         joint = any(k in batch.whole for k in places)
@@ -420,7 +420,7 @@ class Writer:
         nodes = self._nodes
         nodes.note_all(dict.fromkeys(group.parents, NULL))
         values, value_bytes = note_ops(group.ops, batch.requests, batch.paths, nodes.generations)
-        self._reader.learn(values, value_bytes)
+        nodes.learn(values, value_bytes)
 
 
 def _parents(batch: Batch, requests: Sequence[int]) -> list[str]:
