@@ -30,7 +30,8 @@ __all__ = [
     "check_transaction",
 ]
 
-# Every store accepts these.
+# Every store accepts these. Another kind needs a capability: a store of another package that knows
+# two kinds of writes would take it for the second.
 _ALWAYS_ACCEPTED: Final = (Get, Exists, GetChildren)
 _OPERATIONS: Final[tuple[type, ...]] = get_args(Operation)
 

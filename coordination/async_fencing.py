@@ -12,7 +12,7 @@ from typing import Any, Final, Self, TypeVar
 
 from ..batching import AsyncMetadataStore
 from ..ops.errors import InvalidSettingError, MetadataStoreError, UnsupportedError
-from ..ops.operations import Delete, Operation, Part, Put, Transaction
+from ..ops.operations import Delete, Exists, Get, GetChildren, Operation, Part, Put, Transaction
 from ..ops.results import Outcome, Stat
 from .async_fences import AsyncFence, AsyncWrite, Holder
 from .async_kinds import async_check_store
@@ -291,11 +291,12 @@ class AsyncFencedStore:
             write = AsyncWrite(self._fence, parts, single=single, timeout=timeout)
             self._fence.submit(write, patient=patient)
             return write
+        read: Get | Exists | GetChildren = op  # A new kind of writes must not pass unfenced.
         # async:
         if patient:
-            return asyncio.ensure_future(self._read(op, timeout))
+            return asyncio.ensure_future(self._read(read, timeout))
         # end
-        return self._plain.submit(op, timeout=timeout)
+        return self._plain.submit(read, timeout=timeout)
 
     # async:
     async def _read(self, op: Operation, timeout: float | None) -> Any:

@@ -135,6 +135,7 @@ def step_of(write: PartRequest) -> Step:
             value = write.value or b""
             ephemeral = options is not None and options.ephemeral
             if options is not None and options.sequential:
+                assert condition in {"any", "absent"}, "its path is new"
                 return _new(Step, (write.path, "absent", _new(PutNext, (value, ephemeral))))
             return _new(Step, (write.path, condition, _new(PutValue, (value, ephemeral))))
         case "delete":

@@ -10,7 +10,7 @@ from typing import Any, Final, Self, TypeVar
 
 from ...batching import MetadataStore
 from ...ops.errors import InvalidSettingError, MetadataStoreError, UnsupportedError
-from ...ops.operations import Delete, Operation, Part, Put, Transaction
+from ...ops.operations import Delete, Exists, Get, GetChildren, Operation, Part, Put, Transaction
 from ...ops.results import Outcome, Stat
 from ..job_board import ClaimedJob
 from .fences import Fence, Holder, Write
@@ -225,7 +225,8 @@ class FencedStore:
             write = Write(self._fence, parts, single=single, timeout=timeout)
             self._fence.submit(write, patient=patient)
             return write
-        return self._plain.submit(op, timeout=timeout)
+        read: Get | Exists | GetChildren = op  # A new kind of writes must not pass unfenced.
+        return self._plain.submit(read, timeout=timeout)
 
     def _write(self, op: Operation, timeout: float | None) -> Future[_T]:
         return self.begin(op, timeout)

@@ -219,7 +219,8 @@ class _Draft:
         if self._new_below[key]:
             return True
         values = self._values
-        return any(values.get(key, key) is not None for key in self._database.keys_below(key))
+        below = self._database.keys_below(key)
+        return any(values.get(found, found) is not None for found in below)
 
     # Sequences
 

@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 _new = tuple.__new__
-#: The effects that leave a value of their own at the path.
+#: The effects that set a key to a value of their own.
 PUTS: Final = (PutValue, PutNext)
 
 
@@ -109,7 +109,6 @@ def form_of(  # noqa: C901, PLR0912 - the table of conditions and effects, in on
     *,
     on_lease: bytes = b"",
     there: frozenset[int] = frozenset(),
-    leases: bool = True,
 ) -> Form:
     """Return a write as fields.
 
@@ -118,7 +117,6 @@ def form_of(  # noqa: C901, PLR0912 - the table of conditions and effects, in on
         prefix: precedes every path in the keys.
         on_lease: the part of a put that binds its key to the session's lease.
         there: the places of the steps that were found to have a value at their path.
-        leases: whether keys may have leases, which puts must keep.
     """
     compares: list[bytes] = []
     changes: list[bytes] = []
@@ -127,7 +125,7 @@ def form_of(  # noqa: C901, PLR0912 - the table of conditions and effects, in on
     for index, step in enumerate(steps):
         path, condition, effect = step
         key = (prefix + path).encode()
-        extra = KEEP_LEASE + RETURN_OLD if leases else b""
+        extra = KEEP_LEASE + RETURN_OLD
         match condition:
             case At():
                 if condition.version is not None:
@@ -283,7 +281,7 @@ def changes_of(lowered: Lowered) -> list[str]:
     Without puts, it is the path of its first delete; a write that changes nothing has none.
     """
     steps = steps_in(lowered)
-    puts = [step.path for step in steps if _puts(step.effect)]
+    puts = [step.path for step in steps if _sets_key(step.effect)]
     return puts or [step.path for step in steps if step.effect != "nothing"][:1]
 
 
@@ -301,11 +299,11 @@ def answer_at_revision(
     if not kvs:
         return Attempt(write)  # It changes nothing.
     kv, lowered = kvs[0], lower(write)
-    if any(_puts(step.effect) for step in steps_in(lowered)):
+    if any(_sets_key(step.effect) for step in steps_in(lowered)):
         if kv is not None and kv.mod_revision == revision:
             found = iter(kvs)
             answers = [
-                _stat(step.path, next(found), terms) if _puts(step.effect) else None
+                _stat(step.path, next(found), terms) if _sets_key(step.effect) else None
                 for step in steps_in(lowered)
             ]
             return answers[0] if isinstance(lowered, Step) else answers
@@ -337,8 +335,8 @@ def _not_applied(write: WriteRequest, lowered: Lowered, state: State) -> Pending
     return decide(lowered, state) or again
 
 
-def _puts(effect: Effect) -> bool:
-    """Say whether a step leaves a value of its own at its path."""
+def _sets_key(effect: Effect) -> bool:
+    """Say whether a step sets its key, whose revision then shows that it was applied."""
     match effect:
         case PutValue() | PutNext():
             return True
@@ -394,11 +392,11 @@ def _put_below(steps: Sequence[Step], index: int) -> bool:
     if index == 0:
         return False
     below = steps[index].path + "/"
-    return any(_puts(step.effect) and step.path.startswith(below) for step in steps[:index])
+    return any(_sets_key(step.effect) and step.path.startswith(below) for step in steps[:index])
 
 
 def crossing(writes: Iterable[tuple[int, WriteRequest]]) -> set[int]:
-    """Return the places of transactions that must not share a request with those before them.
+    """Return the places of transactions that must not share a request with each other.
 
     etcd evaluates all conditions of a request before it applies anything. Two transactions that
     each delete a path and put a value below the path of the other would both hold, although in no
@@ -415,7 +413,7 @@ def crossing(writes: Iterable[tuple[int, WriteRequest]]) -> set[int]:
             deletes[place] = gone
             for step in steps:
                 above = step.path
-                while _puts(step.effect) and above != "/":
+                while _sets_key(step.effect) and above != "/":
                     above = parent(above)
                     puts_below[above].add(place)
     if len(deletes) < 2:

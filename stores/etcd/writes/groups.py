@@ -3,9 +3,10 @@
 Each group is a transaction nested in that of the batch. The members of a group share its
 conditions; most members are again transactions with conditions of their own:
 
-- *hot* groups have the writes without options, and transactions that only check and put. While no
-  client has a session, nothing can be ephemeral. One condition of the group asserts that: there is
-  no session key. The puts then need none.
+- *hot* groups have puts without options, and transactions that only check and put. While no client
+  has a session, nothing can be ephemeral. One condition of the group asserts that: there is no
+  session key. The puts then need none. Creations and deletes mind no lease, so they are hot also
+  while there are sessions, and need no such condition then.
 - *joint* groups have, while refusals are rare, puts that expect a version, and transactions of
   checks and such puts; or puts that create ephemeral values, on the condition that the session key
   exists. The group has the conditions of all of them. While there are sessions, it has one more for
@@ -52,7 +53,7 @@ __all__ = [
 ]
 
 _new = tuple.__new__
-#: The conditions of a delete. Of the single hot writes, it has most.
+#: The conditions of a delete without options. Of the frequent hot writes, it has most.
 HOT_DEPTH: Final = 2
 # A larger value is not sent in two forms at a time.
 _SMALL: Final = 16 * 1024
@@ -143,7 +144,7 @@ class _Together:
 
 
 class HotGroup(_Together):
-    """Writes on the condition that no client has a session.
+    """Writes that need not mind leases: all of them while ``guard`` holds, some without it.
 
     ``depth`` is the most operations of one of them.
     """
@@ -235,9 +236,6 @@ class JointGroup(_Together):
             return answered
         stats = iter(answered)
         return [_joint_answer(request, stats) for request in self._requests]
-
-    def _there(self, write: WriteRequest) -> frozenset[int]:
-        return frozenset()
 
 
 def _joint_answer(write: WriteRequest, stats: Iterator[Stat]) -> Answer:

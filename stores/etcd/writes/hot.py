@@ -55,7 +55,10 @@ _new = tuple.__new__
 
 @accelerated("etcd_writes")
 def nested_write(requests: Iterable[WriteRequest], prefix: str) -> bytes:
-    """Return each write as one field of the batch's transaction, for a store without sessions."""
+    """Return each write as one field of the batch's transaction. Puts mind no leases.
+
+    So either there are none, or the group has a condition for each put. Puts have no options.
+    """
     return b"".join(
         [
             _put(request, prefix) if request.kind == "put" else _nested(request, prefix)
@@ -132,7 +135,7 @@ def _nested(request: WriteRequest, prefix: str) -> bytes:
         return then(transaction(fields))
     options = request.options
     if type(options) is not TransactionOptions or not options.by_version:
-        return form_of(lower(request), prefix, leases=False).nested()
+        return form_of(lower(request), prefix).nested()
     compares, changes, reads = [], [], []
     for part in options.parts:
         key, expected = (prefix + part.path).encode(), part.expected_version
@@ -249,8 +252,13 @@ def _answer(write: WriteRequest, result: Any, revision: int) -> Pending:
         ]
     lowered = lower(write)
     if txn.succeeded:
-        return applied(lowered, iter(txn.responses), revision, bool)
+        return applied(lowered, iter(txn.responses), revision, _never_owned)
     return refused(write, lowered, iter(txn.responses)) or unexplained(write, lowered)
+
+
+def _never_owned(_lease: int) -> bool:
+    """Say that no lease is the client's own: it has no session, or the write is a delete."""
+    return False
 
 
 def _infrequent_answer(write: WriteRequest, result: bytes, revision: int) -> Pending:

@@ -176,7 +176,7 @@ class NestedPlan:
         separate += self._siblings(by_name["siblings"])
         session = self._members(by_name["session"])
         return [
-            *self._hot(by_name["hot"], hot, guard, max((HOT_DEPTH, *map(_conditions, hot)))),
+            *self._hot(by_name["hot"], hot, guard, max((HOT_DEPTH, *map(_hot_depth, hot)))),
             *self._joint(joined, guard, leases=not guard),
             *self._joint(created, shared.session_exists, ephemeral=True),
             *(PlainGroup(shared, places) for places in even_parts(by_name["plain"], size)),
@@ -433,6 +433,13 @@ def _used_up(path: str) -> UnsupportedError:
         f"digits",
         path=path,
     )
+
+
+def _hot_depth(write: WriteRequest) -> int:
+    """Return the most conditions that a write has in a hot group."""
+    if write.options is None:
+        return HOT_DEPTH
+    return len(write.options.parts) or HOT_DEPTH + 1  # a delete of a version and a revision
 
 
 def _conditions(request: WriteRequest) -> int:

@@ -161,7 +161,7 @@ class TxnSettler:
             return _without_write_id(response)
         if holds == write_id.value:  # gRPC itself sent it twice
             return self._applied(write_id, plan, revision, deadline)
-        self._forgotten(write_id)
+        self._forgotten(write_id)  # It logs that etcd has lost writes.
         return None
 
     def _settle(
@@ -334,6 +334,9 @@ class TxnSettler:
                     gone.append((index, some[0]))
                     answer = None
                 answers.append(answer)
+        except MetadataStoreError as error:
+            return [_applied_somehow(request, plan, error) for request in plan.requests]
+        try:
             before = self._ranges(
                 [{"key": self._key(path), "keys_only": True} for _, path in gone]
                 + [self._some_below(path) for _, path in gone],
@@ -341,7 +344,9 @@ class TxnSettler:
                 deadline,
             )
         except MetadataStoreError as error:
-            return [_applied_somehow(request, plan, error) for request in plan.requests]
+            for index, _ in gone:
+                answers[index] = _applied_somehow(plan.requests[index], plan, error)
+            return answers
         for (index, _), there, below in zip(gone, before, before[len(gone) :], strict=False):
             answers[index] = answer_from_before(plan.requests[index], bool(there), bool(below))
         return answers

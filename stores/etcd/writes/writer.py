@@ -176,17 +176,24 @@ class Writer:
             ]
             self._connection.tally.add("conflict")
             rounds += 1
-            if rounds > _AT_ONCE:
-                self._connection.pause(rounds - _AT_ONCE)
             attempts = [answer for _, answer in again]
-            # Other clients have moved the counters during a pause, and would do so each time.
-            attempt = partial(self._attempt, refresh=rounds > _AT_ONCE)
+            # An error of this round is not one of the writes that have their answers.
+            attempt = partial(self._attempt_again, rounds - _AT_ONCE)
             found = errors_as_answers(attempt, attempts, deadline)
             self._note(attempts, found)
             answers = [*answers]
             for (place, _), answer in zip(again, found, strict=True):
                 answers[place] = answer
         return cast("Sequence[Answer]", answers)
+
+    def _attempt_again(
+        self, late: int, requests: Sequence[WriteRequest], deadline: float
+    ) -> Sequence[Pending]:
+        """Execute attempts; if ``late`` rounds were no use, after a pause."""
+        if late > 0:
+            self._connection.pause(late)
+        # Other clients have moved the counters during a pause, and would do so each time.
+        return self._attempt(requests, deadline, refresh=late > 0)
 
     def _in_present_session(self, requests: Sequence[WriteRequest]) -> Sequence[WriteRequest]:
         """Return the requests with a session for those that name none, also in further rounds."""

@@ -195,7 +195,7 @@ def refusal(step: Step, node: ZNode | None) -> MetadataStoreError | None:
     error = decide(step, State(ABSENT, occupied=node.children > 0))
     match effect:
         case "delete":
-            if not node.children and condition in ("any", "exists", At(node.version, None)):
+            if not node.children and condition in ("exists", At(node.version, None)):
                 return None  # Nothing is below it, so its delete succeeds.
         case PutValue(_, ephemeral):
             if error is None and ephemeral and node.children:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import batchkeeper as bk
 from batchkeeper.ops import ABSENT, Get, GetChildren, Put, Stat, UnsupportedError
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd.backend import EtcdBackend
@@ -107,6 +108,27 @@ def test_a_counter_that_moves_during_each_pause_keeps_nobody_out(
     write(other, child())
     assert numbers(write(backend, child(), Put("/a", b""))[:1]) == [3]
     assert pauses == [1]
+
+
+def test_a_close_during_a_pause_ends_only_what_waits_for_it(
+    backend: EtcdBackend,
+    other: EtcdBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    connection: EtcdConnection,
+    flat_only: bool,
+) -> None:
+    """A neighbour that was applied before the pause keeps its answer."""
+
+    def pause(_failures: int) -> None:
+        raise bk.StoreClosedError("the store was closed")
+
+    monkeypatch.setattr(writer, "_AT_ONCE", 0)
+    monkeypatch.setattr(connection, "pause", pause)
+    write(backend, child())
+    write(other, child())
+    found = kinds(write(backend, child(), Put("/a", b"")))
+    assert found == [bk.StoreClosedError, bk.StoreClosedError if flat_only else Stat]
+    assert (other.read([Get("/a")], soon()) == [None]) is flat_only
 
 
 def test_numbers_never_come_again(backend: EtcdBackend, url: str) -> None:
