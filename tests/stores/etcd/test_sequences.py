@@ -89,13 +89,14 @@ def test_clients_that_compete_never_share_a_number(url: str, flat_only: bool) ->
     assert revisions == sorted(revisions)
 
 
-def test_a_counter_that_moves_during_each_pause_keeps_nobody_out(
+def test_a_pause_keeps_nobody_out_and_a_close_during_it_ends_only_what_waits(
     backend: EtcdBackend,
     other: EtcdBackend,
     monkeypatch: pytest.MonkeyPatch,
     connection: EtcdConnection,
+    flat_only: bool,
 ) -> None:
-    """After a pause, the number is the present one, not that of before the pause."""
+    """After a pause, the number is the present one; what was applied before has its answer."""
     write(backend, child())
     pauses = []
 
@@ -109,26 +110,14 @@ def test_a_counter_that_moves_during_each_pause_keeps_nobody_out(
     assert numbers(write(backend, child(), Put("/a", b""))[:1]) == [3]
     assert pauses == [1]
 
-
-def test_a_close_during_a_pause_ends_only_what_waits_for_it(
-    backend: EtcdBackend,
-    other: EtcdBackend,
-    monkeypatch: pytest.MonkeyPatch,
-    connection: EtcdConnection,
-    flat_only: bool,
-) -> None:
-    """A neighbour that was applied before the pause keeps its answer."""
-
-    def pause(_failures: int) -> None:
+    def closed(_failures: int) -> None:
         raise bk.StoreClosedError("the store was closed")
 
-    monkeypatch.setattr(writer, "_AT_ONCE", 0)
-    monkeypatch.setattr(connection, "pause", pause)
-    write(backend, child())
+    monkeypatch.setattr(connection, "pause", closed)
     write(other, child())
-    found = kinds(write(backend, child(), Put("/a", b"")))
+    found = kinds(write(backend, child(), Put("/b", b"")))
     assert found == [bk.StoreClosedError, bk.StoreClosedError if flat_only else Stat]
-    assert (other.read([Get("/a")], soon()) == [None]) is flat_only
+    assert (other.read([Get("/b")], soon()) == [None]) is flat_only
 
 
 def test_numbers_never_come_again(backend: EtcdBackend, url: str) -> None:
