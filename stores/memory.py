@@ -47,6 +47,7 @@ _CALL_OPS: Final = 10_000
 _CALL_BYTES: Final = 64 * 1024 * 1024
 # The most operations in a transaction.
 _TRANSACTION_OPS: Final = 1_000
+_new = tuple.__new__  # does the work of Step(...) in half the time
 # The number of values that a walk processes at a time.
 _PAGE: Final = 1_000
 
@@ -82,7 +83,7 @@ class _Space:
         if isinstance(effect, PutNext):
             # The condition is that of the new path.
             path = self._next(path, commit)
-            step = Step(path, condition, effect)
+            step = _new(Step, (path, condition, effect))
         if error := decide(step, self._state(path)):
             return error
         match effect:

@@ -51,10 +51,10 @@ def decide(step: Step, state: State) -> MetadataStoreError | None:
     version of an existing value, then its revision, then values below the path, then absence.
     """
     path, condition, effect = step
-    error = _unexpected(path, condition, state)
+    error = None if condition == "any" else _unexpected(path, condition, state)
     match effect:
         case PutValue() | PutNext() | "nothing":
-            pass
+            return error
         case "delete":
             missing = state.version == ABSENT
             if state.occupied and (missing or error is None):

@@ -61,6 +61,8 @@ _ANSWER_BYTES: Final = 128 * _MIB
 # The most operations in a transaction.
 _TRANSACTION_OPS: Final = 1_000
 
+_new = tuple.__new__  # does the work of State(...) in half the time
+
 #: The kinds of reads that depend on nothing but the record of their path.
 _OF_ONE_RECORD: Final[frozenset[ReadKind]] = frozenset({"get", "exists"})
 
@@ -278,10 +280,8 @@ class _RocksBackend(_Reader):
         for place in left:
             key, header, step = keys[place], headers[place], step_of(requests[place])
             version = ABSENT if header is None else HEADER.unpack_from(header)[1]
-            occupied = step.effect == "delete" and any(
-                found not in gone for found in self._database.keys_below(key)
-            )
-            error = decide(step, State(version, occupied=occupied))
+            occupied = step.effect == "delete" and self._database.has_below(key, gone)
+            error = decide(step, _new(State, (version, None, occupied)))
             if error is None:
                 assert step.effect == "delete", "a put that is plain and may go was not decided"
                 batch.delete(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Final, cast
 
 from rocksdict import Rdict, RdictIter, ReadOptions
@@ -123,6 +123,16 @@ class Database:
         below = self.db.iter(options)
         below.seek(prefix)
         return below, options
+
+    def has_below(self, path: bytes, gone: Container[bytes]) -> bool:
+        """Say whether there is a key below a path that is not among ``gone``."""
+        below, _bound = self.below(path + b"/")
+        while below.valid():
+            if below.key() not in gone:
+                return True
+            below.next()
+        below.status()
+        return False
 
     def keys_below(self, path: bytes) -> Iterator[bytes]:
         """Yield the keys below a path, in order."""

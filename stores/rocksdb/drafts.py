@@ -117,7 +117,7 @@ class _Draft:
         if isinstance(effect, PutNext):
             # The condition is that of the new path.
             path, key = self._next(path, key)
-            step = Step(path, condition, effect)
+            step = _new(Step, (path, condition, effect))
         header = self._values[key]
         if header is None:
             version, revision, created = ABSENT, None, self._now
