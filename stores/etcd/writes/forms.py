@@ -65,6 +65,7 @@ __all__ = [
     "operations_of",
     "refused",
     "unexplained",
+    "weight_of",
 ]
 
 _new = tuple.__new__
@@ -168,7 +169,20 @@ def form_of(  # noqa: C901, PLR0912 - the table of conditions and effects, in on
 
 def operations_of(parts: Sequence[Part]) -> int:
     """Return the number of operations that a transaction takes up in a request."""
-    return form_of([*map(step_of, parts)], "").weight
+    return weight_of([*map(step_of, parts)])
+
+
+def weight_of(steps: Sequence[Step]) -> int:
+    """Return the weight of the form of a write, without making it."""
+    compares = reads = len(steps)
+    for index, (_, condition, effect) in enumerate(steps):
+        if isinstance(condition, At) and None not in condition:
+            compares += 1
+        if effect == "delete":
+            ranges = len(_rest_below(steps, index, ""))
+            compares += ranges + _put_below(steps, index)
+            reads += ranges
+    return max(compares, reads)
 
 
 # Reading the answer

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from ....ops.errors import UnsupportedError
 from ....ops.operations import ABSENT, PutOptions, TransactionOptions
 from ....ops.paths import parent
-from ....ops.steps import lower
+from ....ops.steps import lower, steps_in
 from ...backend import Answer, WriteRequest
 from ..wire.batches import even_parts, packed, parsed
 from ..wire.fields import otherwise, read_key
@@ -27,7 +27,7 @@ from .attempts import (
     there_of,
 )
 from .counters import Counters, Numbers
-from .forms import applied, form_of, refused
+from .forms import applied, form_of, refused, weight_of
 from .groups import (
     HOT_DEPTH,
     Group,
@@ -402,11 +402,10 @@ def _joins(request: WriteRequest, size: int) -> bool:
     )
 
 
-def weight(write: WriteRequest, terms: Terms) -> int:
+def weight(write: WriteRequest) -> int:
     """Return the operations that a write takes up in a flat transaction."""
-    form = form_of(lower(write), terms.prefix, there=there_of(write))
     # A counter and the session, for each write that needs them, although they can share them.
-    return form.weight + is_sequential(write) + is_ephemeral(write)
+    return weight_of(steps_in(lower(write))) + is_sequential(write) + is_ephemeral(write)
 
 
 def _numbered(

@@ -256,7 +256,7 @@ class Writer:
         try:
             if self._capacity.group:
                 return self._nested(requests, terms, deadline, plain=plain)
-            chunks = packed(requests, self._capacity.direct, lambda one: weight(one, terms))
+            chunks = packed(requests, self._capacity.direct, weight)
             if len(chunks) == 1:
                 return self._flat(terms, requests, deadline)
             return in_parts(partial(self._flat, terms), chunks, deadline)
@@ -355,7 +355,7 @@ class Writer:
         If it is not applied, its answer shows, at a single revision, which writes cannot be
         applied: at least one. These are answered, and the others are sent again.
         """
-        if len(requests) == 1 and weight(requests[0], terms) > self._capacity.direct:
+        if len(requests) == 1 and weight(requests[0]) > self._capacity.direct:
             return [_too_many_conditions(requests[0], self._capacity.max_txn_ops)]
         plan = FlatPlan(requests, terms, self._counters)
         return self._execute(plan, deadline)
