@@ -123,6 +123,7 @@ class Engine:
         self._open.acquire()
         self._forked = False
         self._starting = RLock()  # held by the thread that starts senders
+        self._begun: Thread | None = None  # the sender whose start has not returned
         self._dropped: SimpleQueue[Entry] = SimpleQueue()  # from abandoned bulk calls
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
         # Each lane starts with a sender: later, the system may have no thread left.
@@ -346,6 +347,8 @@ class Engine:
 
     def _send(self, lane: Lane) -> None:
         with self._lock:
+            if current_thread() not in lane.senders:
+                return  # Another one took its place.
             lane.signalled = False
             # Not before, or nobody would start it if Ctrl-C had come in between.
             if current_thread() in self._unstarted:
@@ -715,11 +718,28 @@ class Engine:
         with self._starting:
             while new := [sender for sender in self._unstarted.copy() if sender.ident is None]:
                 for sender in new:
+                    if sender is self._begun:
+                        self._replace(sender)
+                        continue
+                    self._begun = sender
                     try:
                         sender.start()
                     except RuntimeError:
                         # The system has no thread left, or the interpreter is ending.
                         self._do_without(sender)
+
+    def _replace(self, sender: Thread) -> None:
+        """Put a new sender in the place of one whose start was interrupted, unless it runs.
+
+        The system may still run that thread, and nobody can tell. Started again, it would run twice.
+        """
+        with self._lock:
+            if sender in self._unstarted:
+                self._unstarted.remove(sender)
+                for lane in self.queues.all_lanes:
+                    if sender in lane.senders:
+                        lane.senders.remove(sender)
+                        self._unstarted.append(self._add_sender(lane))
 
     def _do_without(self, sender: Thread) -> None:
         """Let the senders that run do the work of one that cannot be started."""

@@ -155,6 +155,48 @@ def test_it_goes_on_if_no_more_threads_can_be_had(
     assert all(future.done() for future in futures)
 
 
+def test_a_sender_whose_start_is_interrupted_does_not_run_twice(
+    backend: FaultyBackend, open_on: OpenOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C may come while a sender starts; another one takes its place, and it ends at once."""
+    store = open_on(backend, max_in_flight=2)
+    store.put("/a", b"")
+    backend.wait_for_calls(1)
+    interrupted: list[threading.Thread] = []
+    seen = threading.Event()
+
+    class Slow(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            if not interrupted:
+                interrupted.append(self)
+                raise KeyboardInterrupt
+
+        @property
+        def ident(self) -> int | None:
+            unseen = interrupted == [self] and not seen.is_set()
+            return None if unseen else super().ident
+
+        def run(self) -> None:
+            if interrupted in ([], [self]):  # It runs so late that nobody has seen it.
+                seen.wait(PATIENCE)
+            super().run()
+
+    monkeypatch.setattr(engine, "Thread", Slow)
+    with pytest.raises(KeyboardInterrupt):
+        store.put("/b", b"")
+    late = store.put("/c", b"")
+    backend.wait_for_calls(2)
+    seen.set()
+    interrupted[0].join(PATIENCE)
+    assert not interrupted[0].is_alive()
+    assert late.cancelled() is False
+    release_all(backend)
+    store.flush()
+    assert late.result(0).version == 0
+    assert all(sender.is_alive() for sender in engine.engine_of(store).writes.senders)
+
+
 # --- full queues
 
 
