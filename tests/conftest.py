@@ -63,12 +63,18 @@ _HERE: Final = os.path.join(Path(__file__).parent, "")
 # matplotlib and scipy take each process two seconds.
 _NOT_QUICK: Final = ("bench", "tools")
 
+# Likewise, recipes and hubs see little of a server's fault but lost sessions, late answers and errors.
+# Each test of one takes one of the servers, in turns, so that a file has both. A full run takes both.
+_TURNS: Final = ("etcd", "zookeeper")
+_IN_TURNS: Final = re.compile("coordination|hubs")
+
 # Where hubs own topics in two ways on two servers, each way is tested on one of them.
 _PAIRED: Final = {("ephemeral", "etcd"), ("compared", "zookeeper")}
 
 # Fixtures that take long to make: where processes share the tests, one of them has all that use it,
-# and begins with them.
+# and begins with them. So it is with the bench, whose libraries take each process five seconds.
 _ONCE: Final = ("spark", "clone")
+_ONCE_FOLDER: Final = "bench"
 
 # Files with such names wait for faults most of their time. One of them comes after so many others,
 # and not all at once: then a core would wait.
@@ -172,9 +178,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name in _ONCE if parallel else ():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.xdist_group(name))
+        if parallel and _folder(item.path) == _ONCE_FOLDER:
+            item.add_marker(pytest.mark.xdist_group(_ONCE_FOLDER))
     taken, left_out = [], []
     for item in items:
         (taken if _taken(item, config) else left_out).append(item)
+    if not config.option.full:
+        for others in _others_turns(taken):
+            taken.remove(others)
+            left_out.append(others)
     items[:] = taken if _process(config) is None else _mixed(taken)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -195,6 +207,21 @@ def _taken(item: pytest.Item, config: pytest.Config) -> bool:
         or (above and given.get("store_url", "memory") not in _CLASSES)
         or (given.get("ownership"), given.get("server")) in _PAIRED
     )
+
+
+def _others_turns(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Return the tests of faults that have the server of another test's turn."""
+    files: dict[Path, dict[str, dict[str, pytest.Item]]] = {}
+    for item in items:
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        server = given.get("server", given.get("url"))
+        if server in _TURNS and "ownership" not in given and _IN_TURNS.search(str(item.path)):
+            tests = files.setdefault(item.path, {})
+            tests.setdefault(item.name.replace(server, ""), {})[server] = item
+    for tests in files.values():
+        on_both = [found for found in tests.values() if len(found) == len(_TURNS)]
+        for found, turn in zip(on_both, itertools.cycle(_TURNS)):
+            yield from (item for server, item in found.items() if server != turn)
 
 
 def _folder(path: Path) -> str:

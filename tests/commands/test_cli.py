@@ -160,7 +160,8 @@ def test_a_command_that_puts_makes_the_store(run: Run, tmp_path: Path, command: 
         (("delete", "/x"), 1),
         (("load", os.devnull), 0),
         pytest.param(
-            ("bench", "memory://x", *TINY_BENCH, "--json", os.devnull), 0, marks=pytest.mark.slow
+            *(("bench", "memory://x", *TINY_BENCH, "--json", os.devnull), 0),
+            marks=(pytest.mark.slow, pytest.mark.xdist_group("bench")),
         ),
     ],
 )

@@ -147,6 +147,7 @@ def test_a_password_that_others_can_read(run: Run, config: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("bench")
 def test_a_bench_on_a_named_store(
     run: Run, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,12 +83,12 @@ def owner(url: str) -> str | None:
     return None if found is None else found.address
 
 
-@pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
+@pytest.mark.parametrize("server", ["etcd", "zookeeper"])
 def test_a_hub_is_killed(
-    kind: str, fresh_url: Callable[[str], str], run: Run, tmp_path: Path
+    server: str, fresh_url: Callable[[str], str], run: Run, tmp_path: Path
 ) -> None:
     """The subscriber gets all messages, in order, from the hub that takes the topic over."""
-    url = fresh_url(kind)
+    url = fresh_url(server)
     hubs = started(run, url, tmp_path / "logs", 2)
     addresses = ("--hubs", ",".join(hubs))
     subscriber = run("surviving_subscriber.py", "read", "orders", "billing", *addresses)
