@@ -731,7 +731,8 @@ class Engine:
     def _replace(self, sender: Thread) -> None:
         """Put a new sender in the place of one whose start was interrupted, unless it runs.
 
-        The system may still run that thread, and nobody can tell. Started again, it would run twice.
+        The system may still run that thread, which nobody can tell. Started again, it would run
+        twice.
         """
         with self._lock:
             if sender in self._unstarted:

@@ -57,23 +57,26 @@ NOWHERE: Final = "/a quick run has no servers: this test lacks the mark `server`
 _ABOVE_THE_FACE: Final = ("coordination", "histories", "hubs")
 _CLASSES: Final = {"memory", "zookeeper"}
 
+# Likewise, recipes and hubs see little of a server's fault but lost sessions, late answers and
+# errors. Each test of one takes one of the servers, in turns, so that a file has both. A full run
+# takes both.
+_TURNS: Final = ("etcd", "zookeeper")
+_IN_TURNS: Final = re.compile("coordination|hubs")
+
 _HERE: Final = os.path.join(Path(__file__).parent, "")
 
 # What a quick run does not even import: the bench and our own tools change little, and pandas,
 # matplotlib and scipy take each process two seconds.
 _NOT_QUICK: Final = ("bench", "tools")
 
-# Likewise, recipes and hubs see little of a server's fault but lost sessions, late answers and errors.
-# Each test of one takes one of the servers, in turns, so that a file has both. A full run takes both.
-_TURNS: Final = ("etcd", "zookeeper")
-_IN_TURNS: Final = re.compile("coordination|hubs")
-
 # Where hubs own topics in two ways on two servers, each way is tested on one of them.
 _PAIRED: Final = {("ephemeral", "etcd"), ("compared", "zookeeper")}
 
 # Fixtures that take long to make: where processes share the tests, one of them has all that use it,
-# and begins with them. So it is with the bench, whose libraries take each process five seconds.
+# and begins with them.
 _ONCE: Final = ("spark", "clone")
+
+# The libraries of this folder take a process five seconds: one process has all its tests.
 _ONCE_FOLDER: Final = "bench"
 
 # Files with such names wait for faults most of their time. One of them comes after so many others,
@@ -158,7 +161,8 @@ def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
     files: dict[Path, list[pytest.Item]] = {}
     once = []
     for item in items:
-        if item.get_closest_marker("xdist_group"):
+        group = item.get_closest_marker("xdist_group")
+        if group is not None and group.args[0] in _ONCE:
             once.append(item)
         else:
             files.setdefault(item.path, []).append(item)
@@ -193,14 +197,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _taken(item: pytest.Item, config: pytest.Config) -> bool:
+    given = item.callspec.params if hasattr(item, "callspec") else {}
     if config.option.quick and (
         any(map(item.get_closest_marker, ("server", "slow")))
+        or given.get("store_url", "memory") != "memory"
         or hypothesis.is_hypothesis_test(getattr(item, "obj", None))  # It draws many inputs.
     ):
         return False
     if config.option.full:
         return True
-    given = item.callspec.params if hasattr(item, "callspec") else {}
     above = _folder(item.path) in _ABOVE_THE_FACE
     return not (
         item.get_closest_marker("full")

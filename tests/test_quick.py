@@ -36,10 +36,11 @@ def collected(*options: str) -> set[str]:
 
 @pytest.mark.slow
 def test_a_quick_run_takes_the_tests_that_need_no_server() -> None:
-    """It leaves out those with a server, by a fixture, a parameter or a mark, and drawn inputs."""
+    """It leaves out servers, by a fixture, a parameter or a mark, RocksDB, and drawn inputs."""
     everything = collected()
     left_out = everything - collected("--quick")
-    of_kinds = {name for name in everything if re.search(r"[\[-](etcd|zookeeper)[\]-]", name)}
+    kinds = re.compile(r"[\[-](etcd|rocksdb|zookeeper)[\]-]")
+    of_kinds = set(filter(kinds.search, everything))
     assert left_out == of_kinds | collected("-m", "hypothesis")
     assert any("[memory" in name for name in everything)
 
