@@ -123,7 +123,7 @@ class Engine:
         self._open.acquire()
         self._forked = False
         self._starting = RLock()  # held by the thread that starts senders
-        self._begun: Thread | None = None  # the sender whose start has not returned
+        self._begun: Thread | None = None  # last to be started; without an ident, Ctrl-C came
         self._dropped: SimpleQueue[Entry] = SimpleQueue()  # from abandoned bulk calls
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
         # Each lane starts with a sender: later, the system may have no thread left.
@@ -736,24 +736,26 @@ class Engine:
         """
         with self._lock:
             if sender in self._unstarted:
-                self._unstarted.remove(sender)
-                for lane in self.queues.all_lanes:
-                    if sender in lane.senders:
-                        lane.senders.remove(sender)
-                        self._unstarted.append(self._add_sender(lane))
+                lane = self._take_out(sender)
+                self._unstarted.append(self._add_sender(lane))
 
     def _do_without(self, sender: Thread) -> None:
         """Let the senders that run do the work of one that cannot be started."""
         log.warning("a sender could not be started", store=self.name, sender=sender.name)
         with self._lock:
-            self._unstarted.remove(sender)
-            for lane in self.queues.all_lanes:
-                if sender in lane.senders:
-                    lane.senders.remove(sender)
-                    lane.signalled = False
-                    lane.allowance = 0
-                    self.queues.take_in()
-                    lane.wakeup.notify()
+            lane = self._take_out(sender)
+            lane.signalled = False
+            lane.allowance = 0
+            self.queues.take_in()
+            lane.wakeup.notify()
+
+    def _take_out(self, sender: Thread) -> Lane:
+        """Take a sender that has not begun out of its lane, and return the lane."""
+        # In this order, or Ctrl-C in between would leave one to start that has no lane.
+        self._unstarted.remove(sender)
+        lane = next(lane for lane in self.queues.all_lanes if sender in lane.senders)
+        lane.senders.remove(sender)
+        return lane
 
     def metrics(self) -> Metrics:
         """Return a snapshot of the engine's queues, batches, timings, failures and watches."""

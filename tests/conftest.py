@@ -184,20 +184,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.xdist_group(name))
         if parallel and _folder(item.path) == _ONCE_FOLDER:
             item.add_marker(pytest.mark.xdist_group(_ONCE_FOLDER))
-    taken, left_out = [], []
-    for item in items:
-        (taken if _taken(item, config) else left_out).append(item)
+    taken = [item for item in items if _taken(item, config)]
     if not config.option.full:
-        for others in _others_turns(taken):
-            taken.remove(others)
-            left_out.append(others)
+        others = {*_others_turns(taken)}
+        taken = [item for item in taken if item not in others]
+    if left_out := {*items}.difference(taken):
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = taken if _process(config) is None else _mixed(taken)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
 
 
 def _taken(item: pytest.Item, config: pytest.Config) -> bool:
-    given = item.callspec.params if hasattr(item, "callspec") else {}
+    given = _parameters(item)
     if config.option.quick and (
         any(map(item.get_closest_marker, ("server", "slow")))
         or given.get("store_url", "memory") != "memory"
@@ -218,9 +215,9 @@ def _others_turns(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     """Return the tests of faults that have the server of another test's turn."""
     files: dict[Path, dict[str, dict[str, pytest.Item]]] = {}
     for item in items:
-        given = item.callspec.params if hasattr(item, "callspec") else {}
+        given = _parameters(item)
         server = given.get("server", given.get("url"))
-        if server in _TURNS and "ownership" not in given and _IN_TURNS.search(str(item.path)):
+        if server in _TURNS and "ownership" not in given and _IN_TURNS.search(_here(item.path)):
             tests = files.setdefault(item.path, {})
             tests.setdefault(item.name.replace(server, ""), {})[server] = item
     for tests in files.values():
@@ -229,18 +226,26 @@ def _others_turns(items: list[pytest.Item]) -> Iterator[pytest.Item]:
             yield from (item for server, item in found.items() if server != turn)
 
 
+def _here(path: Path) -> str:
+    """Return the path of a test, from this folder on: those above may have any names."""
+    return str(path)[len(_HERE) :]
+
+
 def _folder(path: Path) -> str:
     """Return the folder of a test, below this one."""
-    return str(path)[len(_HERE) :].partition(os.sep)[0]
+    return _here(path).partition(os.sep)[0]
+
+
+def _parameters(item: pytest.Item) -> dict[str, Any]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 def _needs_server(item: pytest.Item) -> bool:
     fixtures = getattr(item, "fixturenames", ())
     if any(_STARTS.fullmatch(name) for name in fixtures):
         return True
-    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     return "fresh_url" in fixtures and any(
-        isinstance(value, str) and value in SERVERS for value in parameters
+        isinstance(value, str) and value in SERVERS for value in _parameters(item).values()
     )
 
 

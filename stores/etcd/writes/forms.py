@@ -174,15 +174,24 @@ def operations_of(parts: Sequence[Part]) -> int:
 
 def weight_of(steps: Sequence[Step]) -> int:
     """Return the weight of the form of a write, without making it."""
-    compares = reads = len(steps)
+    # Each change and each read has a condition, so of the three, these are the most.
+    compares = len(steps)
     for index, (_, condition, effect) in enumerate(steps):
-        if isinstance(condition, At) and None not in condition:
-            compares += 1
-        if effect == "delete":
-            ranges = len(_rest_below(steps, index, ""))
-            compares += ranges + _put_below(steps, index)
-            reads += ranges
-    return max(compares, reads)
+        match condition:
+            case At():
+                compares += None not in condition
+            case "absent" | "exists" | "any":
+                pass
+            case _:
+                assert_never(condition)
+        match effect:
+            case "delete":
+                compares += len(_rest_below(steps, index, "")) + _put_below(steps, index)
+            case PutValue() | PutNext() | "nothing":
+                pass
+            case _:
+                assert_never(effect)
+    return compares
 
 
 # Reading the answer

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchkeeper.ops import ABSENT, Check, Delete, Exists, Get, GetChildren, Put, Transaction
+from batchkeeper.ops.steps import At, Step, step_of
 from batchkeeper.stores.etcd.reads.ranges import FIRST_PAGE, read_request
 from batchkeeper.stores.etcd.session.session import SessionLease
 from batchkeeper.stores.etcd.wire.batches import even_parts
@@ -18,6 +19,7 @@ from batchkeeper.stores.etcd.wire.fields import none_within
 from batchkeeper.stores.etcd.wire.protos import messages
 from batchkeeper.stores.etcd.writes.attempts import Attempt, Terms
 from batchkeeper.stores.etcd.writes.counters import Counters
+from batchkeeper.stores.etcd.writes.forms import form_of, weight_of
 from batchkeeper.stores.etcd.writes.groups import session_exists
 from batchkeeper.stores.etcd.writes.hot import nested_write
 from batchkeeper.stores.etcd.writes.plan import FlatPlan, NestedPlan
@@ -171,7 +173,10 @@ def careful(operation: Any, *, there: bool = False) -> tuple[list[Any], list[Any
 
 @given(st.lists(puts | deletes, max_size=5), st.booleans())
 def test_a_flat_batch_stands_or_falls_as_one(operations: list[Any], there: bool) -> None:
-    """All guards are in front; on failure every path is looked at; no put takes a lease away."""
+    """All guards are in front; on failure every path is looked at; no put takes a lease away.
+
+    The number of operations is known before they are made.
+    """
     again = frozenset((0,)) if there else frozenset[int]()
     attempts = [Attempt(operation, again) for operation in operations]
     wanted = [careful(operation, there=there) for operation in operations]
@@ -181,6 +186,8 @@ def test_a_flat_batch_stands_or_falls_as_one(operations: list[Any], there: bool)
         success=[change for _, changes, _ in wanted for change in changes],
         failure=[look for _, _, looks in wanted for look in looks],
     )
+    steps = [*map(step_of, operations), Step("/a", At(0, 7), "delete")]
+    assert weight_of(steps) == form_of(steps, PREFIX, there=again).weight
 
 
 @given(st.lists(puts | deletes, min_size=1, max_size=12), st.integers(1, 5))
