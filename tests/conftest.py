@@ -57,11 +57,10 @@ NOWHERE: Final = "/a quick run has no servers: this test lacks the mark `server`
 _ABOVE_THE_FACE: Final = ("coordination", "histories", "hubs")
 _CLASSES: Final = {"memory", "zookeeper"}
 
-# Likewise, recipes and hubs see little of a server's fault but lost sessions, late answers and
-# errors. Each test of one takes one of the servers, in turns, so that a file has both. A full run
-# takes both.
+# What asks for neither capability sees little of a server's fault but lost sessions, late answers
+# and errors. Each test of one takes one of the servers, in turns, so that a file has both.
 _TURNS: Final = ("etcd", "zookeeper")
-_IN_TURNS: Final = re.compile("coordination|hubs")
+_IN_TURNS: Final = re.compile("(election|fencing|ledgers|lock|work)_failures|examples")
 
 _HERE: Final = os.path.join(Path(__file__).parent, "")
 
@@ -217,7 +216,7 @@ def _others_turns(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     for item in items:
         given = _parameters(item)
         server = given.get("server", given.get("url"))
-        if server in _TURNS and "ownership" not in given and _IN_TURNS.search(_here(item.path)):
+        if server in _TURNS and _IN_TURNS.search(item.path.name):
             tests = files.setdefault(item.path, {})
             tests.setdefault(item.name.replace(server, ""), {})[server] = item
     for tests in files.values():
@@ -226,14 +225,9 @@ def _others_turns(items: list[pytest.Item]) -> Iterator[pytest.Item]:
             yield from (item for server, item in found.items() if server != turn)
 
 
-def _here(path: Path) -> str:
-    """Return the path of a test, from this folder on: those above may have any names."""
-    return str(path)[len(_HERE) :]
-
-
 def _folder(path: Path) -> str:
     """Return the folder of a test, below this one."""
-    return _here(path).partition(os.sep)[0]
+    return str(path)[len(_HERE) :].partition(os.sep)[0]
 
 
 def _parameters(item: pytest.Item) -> dict[str, Any]:
