@@ -24,7 +24,7 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from ...batching import AsyncMetadataStore
-from ...coordination.async_background import AsyncGate, AsyncSignal
+from ...coordination.async_background import AsyncGate, AsyncSignal, async_finish
 from ...coordination.async_kinds import async_check_face
 from ...ops.errors import InvalidSettingError, MetadataStoreError
 from ...ops.log import get_logger
@@ -338,17 +338,10 @@ class AsyncTopicHub:
             repeated. Topics that cannot be released, because no server answers, end with the
             session.
         """
-        if not self._started:
-            return
-        self._stopped.set()
-        async with self._stopping:
-            if self._serves:
-                await self._holding.release_all()
-                try:
-                    await self._marks.close()
-                except MetadataStoreError as error:
-                    log.warning("consume marks are lost", hub=self.address, reason=str(error))
-            await self._stack.aclose()
+        if self._started:
+            self._stopped.set()
+            # What is half removed cannot be repeated, only waited for.
+            await async_finish(self._end)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -359,6 +352,16 @@ class AsyncTopicHub:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address!r} of {self.region!r}>"
+
+    async def _end(self) -> None:
+        async with self._stopping:
+            if self._serves:
+                await self._holding.release_all()
+                try:
+                    await self._marks.close()
+                except MetadataStoreError as error:
+                    log.warning("consume marks are lost", hub=self.address, reason=str(error))
+            await self._stack.aclose()
 
     async def _find(
         self, who: str, topic: str | bytes, redirected: bool

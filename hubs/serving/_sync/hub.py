@@ -23,7 +23,7 @@ from typing import Self
 
 from ....batching import MetadataStore
 from ....coordination._sync.kinds import check_face
-from ....coordination.background import Gate, Signal
+from ....coordination.background import Gate, Signal, finish
 from ....ops.errors import InvalidSettingError, MetadataStoreError
 from ....ops.log import get_logger
 from ....ops.paths import check_path
@@ -336,17 +336,10 @@ class TopicHub:
             repeated. Topics that cannot be released, because no server answers, end with the
             session.
         """
-        if not self._started:
-            return
-        self._stopped.set()
-        with self._stopping:
-            if self._serves:
-                self._holding.release_all()
-                try:
-                    self._marks.close()
-                except MetadataStoreError as error:
-                    log.warning("consume marks are lost", hub=self.address, reason=str(error))
-            self._stack.close()
+        if self._started:
+            self._stopped.set()
+            # What is half removed cannot be repeated, only waited for.
+            finish(self._end)
 
     def __enter__(self) -> Self:
         self.start()
@@ -357,6 +350,16 @@ class TopicHub:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address!r} of {self.region!r}>"
+
+    def _end(self) -> None:
+        with self._stopping:
+            if self._serves:
+                self._holding.release_all()
+                try:
+                    self._marks.close()
+                except MetadataStoreError as error:
+                    log.warning("consume marks are lost", hub=self.address, reason=str(error))
+            self._stack.close()
 
     def _find(self, who: str, topic: str | bytes, redirected: bool) -> OwnedTopic | Redirect:
         if not self._serves:

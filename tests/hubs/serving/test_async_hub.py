@@ -237,14 +237,16 @@ def test_a_cancelled_stop_can_be_repeated(store_url: str, ownership: str, tmp_pa
 
     async def work(one: AsyncTopicHub, two: AsyncTopicHub, store: bk.AsyncMetadataStore) -> None:
         names = [f"t{number}" for number in range(5)]
-        for pauses in (0, 1, 5, 20, 50, 100):
-            hub = AsyncTopicHub(store, R, f"hub-{pauses + 3}:1", logs, one.settings)
+        for pauses in (0, 1, 5, 20, 50, 100, -1):
+            hub = AsyncTopicHub(store, R, f"hub-{pauses + 4}:1", logs, one.settings)
             await hub.start()
             for name in names:
                 topic = f"{name}-{pauses}"
                 assert isinstance(await hub.publish("p", topic, b"1", True), Published)
             call = asyncio.create_task(hub.stop())
             for _ in range(pauses):
+                await asyncio.sleep(0)
+            while pauses < 0 < hub.valid_until():  # noqa: ASYNC110 - the removal is under way
                 await asyncio.sleep(0)
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
