@@ -426,12 +426,18 @@ def crossing(writes: Iterable[tuple[int, WriteRequest]]) -> set[int]:
     order both can. Without a delete, or alone among single writes, a transaction always has a
     place in an order.
     """
+    transactions = [
+        (place, write.options.parts)
+        for place, write in writes
+        if write.options is not None and write.options.parts and not is_by_version(write)
+    ]
+    if len(transactions) < 2:
+        return set()
     # For each transaction that deletes, these paths; for each path, those that put something below.
     deletes: dict[int, list[str]] = {}
     puts_below: defaultdict[str, set[int]] = defaultdict(set)
-    for place, write in writes:
-        if is_by_version(write) or isinstance(steps := lower(write), Step):
-            continue
+    for place, parts in transactions:
+        steps = [*map(step_of, parts)]
         if gone := [step.path for step in steps if step.effect == "delete"]:
             deletes[place] = gone
             for step in steps:
@@ -439,8 +445,6 @@ def crossing(writes: Iterable[tuple[int, WriteRequest]]) -> set[int]:
                 while _sets_key(step.effect) and above != "/":
                     above = parent(above)
                     puts_below[above].add(place)
-    if len(deletes) < 2:
-        return set()
     return {
         place
         for place, gone in deletes.items()
