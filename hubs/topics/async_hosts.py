@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -313,13 +313,19 @@ class AsyncHosts:
         await self._view.refresh(path)
 
     async def close(self) -> None:
-        """End the view, and leave with all hubs registered here."""
+        """End the view, and leave with all hubs registered here.
+
+        Raises:
+            MetadataStoreError: a hub cannot leave, for example for lack of permission. The others
+                have left.
+        """
         with self._lock:
             self._closed = True
             registrations, self._registrations = self._registrations, []
         self._view.close()
-        for registration in registrations:
-            await registration.leave()
+        async with AsyncExitStack() as stack:  # None stays because another one cannot leave.
+            for registration in registrations:
+                stack.push_async_callback(registration.leave)
 
     async def __aenter__(self) -> Self:
         return self

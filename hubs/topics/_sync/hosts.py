@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -309,13 +309,19 @@ class Hosts:
         self._view.refresh(path)
 
     def close(self) -> None:
-        """End the view, and leave with all hubs registered here."""
+        """End the view, and leave with all hubs registered here.
+
+        Raises:
+            MetadataStoreError: a hub cannot leave, for example for lack of permission. The others
+                have left.
+        """
         with self._lock:
             self._closed = True
             registrations, self._registrations = self._registrations, []
         self._view.close()
-        for registration in registrations:
-            registration.leave()
+        with ExitStack() as stack:  # None stays because another one cannot leave.
+            for registration in registrations:
+                stack.callback(registration.leave)
 
     def __enter__(self) -> Self:
         return self

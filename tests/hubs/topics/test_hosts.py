@@ -318,9 +318,9 @@ def test_hubs_make_no_request(fresh_url: Callable[[str], str]) -> None:
         assert not [call for call in faults.calls[before:] if call.kinds or call.method == "scan"]
 
 
-def test_the_result_is_the_callers(store: bk.MetadataStore) -> None:
+def test_the_result_is_the_callers(fresh_url: Callable[[str], str]) -> None:
     """Whoever changes what ``hubs`` has returned changes nothing for others."""
-    with Hosts(store, R) as hosts:
+    with bk.open_store(fresh_url("memory")) as store, Hosts(store, R) as hosts:
         hosts.register("hub-1", timeout=PATIENCE)
         hosts.hubs().clear()
         assert set(hosts.hubs()) == {"hub-1"}
@@ -422,6 +422,19 @@ def test_a_close_ends_everything(store: bk.MetadataStore, another: Opens) -> Non
     later.close()
     assert "hosts" in repr(hosts)
     assert "hub-1" in repr(hub)
+
+
+def test_no_hub_stays_because_another_cannot_leave(fresh_url: Callable[[str], str]) -> None:
+    """Each leaves, and the close says what failed."""
+    faults = FaultInjector()
+    with bk.open_store(fresh_url("memory"), wrap=faults) as store, Hosts(store, R) as others:
+        hosts = Hosts(store, R)
+        hubs = [hosts.register(f"hub-{number}", timeout=PATIENCE) for number in range(3)]
+        fault = bk.AuthenticationError("no permission")
+        faults.fail("transaction", member_path(f"{R}/hosts", "hub-1", LEAF), error=fault)
+        with pytest.raises(bk.AuthenticationError):
+            hosts.close()
+        assert not any(others.is_alive(hubs[number].info) for number in (0, 2))
 
 
 def test_a_close_of_the_store_ends_hubs(store: bk.MetadataStore) -> None:
