@@ -276,6 +276,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Budget(), "budget")
     for variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
         os.environ.setdefault(variable, " ".join(SHORT_LIVED))
+    # The heap of a test's etcd is small, so that a fifth of its work is to collect garbage.
+    os.environ.setdefault("GOGC", "400")
     if config.option.full:
         hypothesis.settings.load_profile("full")
     if config.option.quick:
