@@ -11,7 +11,7 @@ from ...backend import Answer, PartRequest, WriteRequest
 from ...refusals import transaction_refused
 from ..wire.jute import DELETE, ZNode
 from ..wire.nodes import Nodes
-from .forms import ONLY_EPHEMERAL, UNREAD, Form, fixed_form, form_of, is_ephemeral
+from .forms import ONLY_EPHEMERAL, UNREAD, Form, fixed_form, form_of, is_ephemeral, plain_form
 
 __all__ = ["UNDECIDED", "Batch", "parent_of"]
 
@@ -69,7 +69,7 @@ class Batch:
         self.whole: dict[int, int] = {}
         #: How writes and parts are sent, if nothing that the client may read can change it.
         self.fixed: dict[int, Form] = {}
-        #: What the others do. Plain puts have no step until somebody asks :meth:`step` for it.
+        #: What the others do. Puts without options have no step until :meth:`step` is asked for it.
         self.steps: dict[int, Step] = {}
         #: The writes and parts that delete.
         self.deletes: set[int] = set()
@@ -102,12 +102,12 @@ class Batch:
                 for k, part in enumerate(options.parts, start):
                     whole[k] = i
                     paths.append(chroot + part.path)
-                    if (form := fixed_form(part)) is None:
-                        self._note(k, step_of(part), i)
-                    else:
+                    if (form := fixed_form(part)) is not None:
                         fixed[k] = form
                         if form[0] == DELETE:
                             self.deletes.add(k)
+                    elif part.kind != "put" or part.options is not None:
+                        self._note(k, step_of(part), i)
             elif (form := fixed_form(request)) is None:
                 self._note(i, step_of(request), i)
             else:
@@ -155,10 +155,12 @@ class Batch:
 
     def form(self, k: int) -> Form:
         """Return how to send a write or a part, by what is known of its node."""
-        form = self.fixed.get(k)
-        if form is None:
-            form = form_of(self.step(k), self.seen.get(k, UNREAD), self.paths[k], self.nodes)
-        return form
+        if (form := self.fixed.get(k)) is not None:
+            return form
+        seen, path = self.seen.get(k, UNREAD), self.paths[k]
+        if k in self.steps or k in self.ephemerals:
+            return form_of(self.step(k), seen, path, self.nodes)
+        return plain_form(self.requests[k], seen, path, self.nodes)
 
 
 def parent_of(path: str) -> str:

@@ -39,6 +39,7 @@ __all__ = [
     "is_unproven",
     "may_create",
     "must_read",
+    "plain_form",
     "refusal",
 ]
 
@@ -75,6 +76,17 @@ def fixed_form(write: PartRequest) -> Form | None:
         case "delete" if options is None:
             return DELETE, ANY_VERSION if expected is None else expected, b""
     return None
+
+
+def plain_form(put: PartRequest, seen: KnownNode, path: str, nodes: Nodes) -> Form:
+    """Return how to send a put without options: what :func:`form_of` returns, without a step."""
+    expected, value = put.expected_version, put.value or b""
+    if expected is None:
+        there = nodes.size(path) is not None if seen == UNREAD else seen is not None
+        return SET_DATA if there else CREATE, ANY_VERSION, value
+    if expected != ABSENT:
+        return SET_DATA, expected, value
+    return (SET_DATA, seen.version, value) if isinstance(seen, ZNode) else (CREATE, ANY_VERSION, value)
 
 
 def form_of(  # noqa: C901 - one row for each condition and each effect

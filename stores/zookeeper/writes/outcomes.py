@@ -177,9 +177,13 @@ def answer_op(
 
 
 def _updated(batch: Batch, i: int, update: Update, reader: Reader) -> Answer:
-    request = batch.requests[i]
+    request, seen = batch.requests[i], batch.seen.get(i)
     _, born, revision, made, modified, version, owner = update
-    if replaced(batch.step(i), batch.seen.get(i), born, owner):
+    if request.expected_version == 0 and request.options is None:  # Most. `replaced` says the same.
+        again = seen is None or seen.created_zxid != born
+    else:
+        again = replaced(batch.step(i), seen, born, owner)
+    if again:
         return created_again(request.path, "put")
     return Stat(
         request.path, version, revision, made, modified, owner != 0, reader.owned_here(owner)

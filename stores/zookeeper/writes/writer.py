@@ -188,6 +188,9 @@ class Writer:
                     continue
                 if expected != 0 and nodes.size(paths[k]) is None:
                     continue
+                if expected == 0 and k not in ephemerals and k not in batch.deletes:
+                    unsure.append(k)
+                    continue
             if must_read(batch.step(k), paths[k], nodes):
                 unsure.append(k)
         if unsure:
@@ -214,7 +217,16 @@ class Writer:
         tree = self._read(batch, places, [], deadline, fresh=True)
         doubtful = []
         for k in places:
-            step, node = batch.step(k), tree[batch.paths[k]]
+            node, request = tree[batch.paths[k]], batch.requests[k]
+            if (
+                isinstance(node, ZNode)
+                and node.size != NULL
+                and node.version == request.expected_version
+                and request.options is None
+                and k not in batch.steps
+            ):
+                continue  # Most. `refusal` says the same.
+            step = batch.step(k)
             error = (
                 node.for_path(step.path)
                 if isinstance(node, MetadataStoreError)
