@@ -169,7 +169,9 @@ def form_of(  # noqa: C901, PLR0912 - the table of conditions and effects, in on
 
 def operations_of(parts: Sequence[Part]) -> int:
     """Return the number of operations that a transaction takes up in a request."""
-    return weight_of([*map(step_of, parts)])
+    if _may_delete(parts) or any(part.options for part in parts):
+        return weight_of([*map(step_of, parts)])
+    return len(parts)  # Most: each put has one condition. `weight_of` says the same.
 
 
 def weight_of(steps: Sequence[Step]) -> int:
@@ -418,6 +420,11 @@ def _put_below(steps: Sequence[Step], index: int) -> bool:
     return any(_sets_key(step.effect) and step.path.startswith(below) for step in steps[:index])
 
 
+def _may_delete(parts: Sequence[Part]) -> bool:
+    """Say whether a transaction may delete something: it does not if each part sets a value."""
+    return None in [part.value for part in parts]
+
+
 def crossing(writes: Iterable[tuple[int, WriteRequest]]) -> set[int]:
     """Return the places of transactions that must not share a request with each other.
 
@@ -429,7 +436,9 @@ def crossing(writes: Iterable[tuple[int, WriteRequest]]) -> set[int]:
     transactions = [
         (place, write.options.parts)
         for place, write in writes
-        if write.options is not None and write.options.parts and not is_by_version(write)
+        if write.options is not None
+        and not is_by_version(write)
+        and _may_delete(write.options.parts)
     ]
     if len(transactions) < 2:
         return set()

@@ -31,7 +31,7 @@ from typing import Any, Final, Protocol, cast
 
 from ....ops.operations import ABSENT
 from ....ops.results import Stat
-from ....ops.steps import At, Step, lower
+from ....ops.steps import At, PutNext, PutValue, Step, lower
 from ...backend import Answer, PartRequest, WriteRequest
 from ..wire.fields import KEEP_LEASE, RETURN_OLD, leased, otherwise, put, then, transaction
 from .attempts import Attempt, Pending, Terms, parts_of, there_of
@@ -253,13 +253,15 @@ class SeparateWrite:
         depth: the operations that it takes up.
     """
 
-    __slots__ = ("_lowered", "_place", "_terms", "_write", "depth", "field")
+    __slots__ = ("_created", "_lowered", "_place", "_terms", "_write", "depth", "field")
 
     def __init__(self, write: WriteRequest, place: int, terms: Terms) -> None:
         self._write = write
         self._place = place
         self._terms = terms
         self._lowered = lowered = lower(write)
+        #: The effect of a write that creates its key, if it is applied at all.
+        self._created: PutValue | PutNext | None = None
         self.depth = 1
         there = there_of(write)
         if isinstance(lowered, Step) and isinstance(effect := lowered.effect, PUTS):
@@ -268,6 +270,7 @@ class SeparateWrite:
             if condition == "absent" or (effect.ephemeral and condition == "any" and not there):
                 extra = terms.on_lease if effect.ephemeral else b""
                 self.field = guarded_put(key, effect.value, 0, extra)
+                self._created = effect
                 return
             if isinstance(condition, At) and condition.revision is None:
                 version = condition.version or 0
@@ -288,6 +291,13 @@ class SeparateWrite:
 
     def read(self, result: Any, revision: int, answers: list[Any]) -> None:
         txn, write, lowered = result.response_txn, self._write, self._lowered
+        created = self._created
+        if created is not None and txn.succeeded:
+            # `applied` says the same, and looks at the result first.
+            ephemeral = created.ephemeral
+            stat = (write.path, 0, revision, None, None, ephemeral, ephemeral)
+            answers[self._place] = _new(Stat, stat)
+            return
         results = iter(txn.responses)
         if txn.succeeded or txn.responses[0].HasField("response_put"):  # the other form
             answer: Pending = applied(lowered, results, revision, self._terms.owns)

@@ -11,7 +11,16 @@ from ...backend import Answer, PartRequest, WriteRequest
 from ...refusals import transaction_refused
 from ..wire.jute import DELETE, ZNode
 from ..wire.nodes import Nodes
-from .forms import ONLY_EPHEMERAL, UNREAD, Form, fixed_form, form_of, is_ephemeral, plain_form
+from .forms import (
+    ONLY_EPHEMERAL,
+    UNREAD,
+    Form,
+    KnownNode,
+    fixed_form,
+    form_of,
+    is_ephemeral,
+    plain_form,
+)
 
 __all__ = ["UNDECIDED", "Batch", "parent_of"]
 
@@ -157,7 +166,8 @@ class Batch:
         """Return how to send a write or a part, by what is known of its node."""
         if (form := self.fixed.get(k)) is not None:
             return form
-        seen, path = self.seen.get(k, UNREAD), self.paths[k]
+        seen: KnownNode = self.seen.get(k, UNREAD)
+        path = self.paths[k]
         if k in self.steps or k in self.ephemerals:
             return form_of(self.step(k), seen, path, self.nodes)
         return plain_form(self.requests[k], seen, path, self.nodes)

@@ -86,7 +86,9 @@ def plain_form(put: PartRequest, seen: KnownNode, path: str, nodes: Nodes) -> Fo
         return SET_DATA if there else CREATE, ANY_VERSION, value
     if expected != ABSENT:
         return SET_DATA, expected, value
-    return (SET_DATA, seen.version, value) if isinstance(seen, ZNode) else (CREATE, ANY_VERSION, value)
+    if isinstance(seen, ZNode):
+        return SET_DATA, seen.version, value
+    return CREATE, ANY_VERSION, value
 
 
 def form_of(  # noqa: C901 - one row for each condition and each effect

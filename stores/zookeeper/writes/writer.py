@@ -159,7 +159,9 @@ class Writer:
     def _learn(self, wrong: bool) -> None:
         self._wrong += _WEIGHT * (wrong - self._wrong)
 
-    def _read_first(self, batch: Batch, deadline: float) -> bool:
+    def _read_first(  # noqa: C901 - in one piece: every operation pays for each call
+        self, batch: Batch, deadline: float
+    ) -> bool:
         """Read nodes before the first round if that is needed, or has been cheaper lately.
 
         Returns whether the latter was the reason.

@@ -19,7 +19,7 @@ from batchkeeper.stores.etcd.wire.fields import none_within
 from batchkeeper.stores.etcd.wire.protos import messages
 from batchkeeper.stores.etcd.writes.attempts import Attempt, Terms
 from batchkeeper.stores.etcd.writes.counters import Counters
-from batchkeeper.stores.etcd.writes.forms import form_of, weight_of
+from batchkeeper.stores.etcd.writes.forms import form_of, operations_of, weight_of
 from batchkeeper.stores.etcd.writes.groups import session_exists
 from batchkeeper.stores.etcd.writes.hot import nested_write
 from batchkeeper.stores.etcd.writes.plan import FlatPlan, NestedPlan
@@ -188,6 +188,7 @@ def test_a_flat_batch_stands_or_falls_as_one(operations: list[Any], there: bool)
     )
     steps = [*map(step_of, operations), Step("/a", At(0, 7), "delete")]
     assert weight_of(steps) == form_of(steps, PREFIX, there=again).weight
+    assert operations_of(operations) == weight_of(steps[:-1])
 
 
 @given(st.lists(puts | deletes, min_size=1, max_size=12), st.integers(1, 5))
