@@ -179,7 +179,7 @@ def answer_op(
 def _updated(batch: Batch, i: int, update: Update, reader: Reader) -> Answer:
     request, seen = batch.requests[i], batch.seen.get(i)
     _, born, revision, made, modified, version, owner = update
-    if request.expected_version == 0 and request.options is None:  # Most. `replaced` says the same.
+    if request.expected_version == 0:  # Most. `replaced` says the same.
         again = seen is None or seen.created_zxid != born
     else:
         again = replaced(batch.step(i), seen, born, owner)

@@ -184,14 +184,13 @@ class Writer:
             if k not in steps:
                 # Nearly all, so it is decided without a step. `must_read` says the same.
                 expected = requests[k].expected_version
+                if expected == 0:
+                    if k not in batch.deletes:
+                        unsure.append(k)
+                    continue
                 if expected is None and k not in ephemerals:
                     continue
-                if expected is not None and expected > 0:
-                    continue
-                if expected != 0 and nodes.size(paths[k]) is None:
-                    continue
-                if expected == 0 and k not in ephemerals and k not in batch.deletes:
-                    unsure.append(k)
+                if (expected is not None and expected > 0) or nodes.size(paths[k]) is None:
                     continue
             if must_read(batch.step(k), paths[k], nodes):
                 unsure.append(k)
@@ -219,15 +218,10 @@ class Writer:
         tree = self._read(batch, places, [], deadline, fresh=True)
         doubtful = []
         for k in places:
-            node, request = tree[batch.paths[k]], batch.requests[k]
-            if (
-                isinstance(node, ZNode)
-                and node.size != NULL
-                and node.version == request.expected_version
-                and request.options is None
-                and k not in batch.steps
-            ):
-                continue  # Most. `refusal` says the same.
+            node, expected = tree[batch.paths[k]], batch.requests[k].expected_version
+            if isinstance(node, ZNode) and node.size != NULL and node.version == expected:
+                # Most. `refusal` says the same of a put or a check, and no delete is read first.
+                continue
             step = batch.step(k)
             error = (
                 node.for_path(step.path)
