@@ -60,17 +60,17 @@ class Attempt:
     Attributes:
         request: the write as the engine passed it.
         there: the places of the puts that found a value, among the steps of the write.
+        options: those of the write, which are asked for often.
         path: that of the write; for a sequential put on its way, the path that the client has
             chosen.
         session: the number of the session in which it is to take effect.
     """
 
-    __slots__ = ("path", "request", "session", "there")
+    __slots__ = ("options", "path", "request", "session", "there")
 
     kind = _of_request("kind")
     value = _of_request("value")
     expected_version = _of_request("expected_version")
-    options = _of_request("options")
 
     def __init__(
         self,
@@ -81,10 +81,11 @@ class Attempt:
         session: int | None = None,
     ) -> None:
         self.request: WriteRequest = write.request if isinstance(write, Attempt) else write
+        self.options = options = write.options
         self.there = there
         self.path: str = path or self.request.path
         # Only an ephemeral write has one, and only it is asked.
-        if session is None and is_ephemeral(write):
+        if session is None and options is not None and options.ephemeral:
             session = write.session
         self.session = session
 

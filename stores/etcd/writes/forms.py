@@ -20,14 +20,13 @@ are left out of that range.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple, assert_never
 
 from ....ops.errors import MetadataStoreError, NotEmptyError
 from ....ops.operations import ABSENT, Part
-from ....ops.paths import parent
 from ....ops.results import Stat
 from ....ops.steps import At, Effect, Lowered, PutNext, PutValue, Step, lower, step_of, steps_in
 from ...backend import Answer, WriteRequest
@@ -388,14 +387,14 @@ def _rest_below(steps: Sequence[Step], index: int, prefix: str) -> list[tuple[by
     the number of steps, and not with its square.
     """
     start, end = below_of(steps[index].path, prefix)
-    if index == 0:
-        return [(start, end)]
     below = steps[index].path + "/"
-    gone = sorted(
+    gone = [
         (prefix + step.path).encode()
         for step in steps[:index]
-        if step.effect == "delete" and step.path.startswith(below)
-    )
+        if step.path.startswith(below) and step.effect == "delete"
+    ]
+    if not gone:
+        return [(start, end)]  # Most.
     holes = [(key, key + b"\0") for key in gone]
     holes += [
         (key + b"/", key + b"0")
@@ -414,10 +413,8 @@ def _rest_below(steps: Sequence[Step], index: int, prefix: str) -> list[tuple[by
 
 def _put_below(steps: Sequence[Step], index: int) -> bool:
     """Say whether an earlier step puts a value below a step's path."""
-    if index == 0:
-        return False
     below = steps[index].path + "/"
-    return any(_sets_key(step.effect) and step.path.startswith(below) for step in steps[:index])
+    return any(step.path.startswith(below) and _sets_key(step.effect) for step in steps[:index])
 
 
 def _may_delete(parts: Sequence[Part]) -> bool:
@@ -434,28 +431,34 @@ def crossing(writes: Iterable[tuple[int, WriteRequest]]) -> set[int]:
     place in an order.
     """
     transactions = [
-        (place, write.options.parts)
+        (place, parts)
         for place, write in writes
         if write.options is not None
+        and (parts := write.options.parts)
         and not is_by_version(write)
-        and _may_delete(write.options.parts)
+        and _may_delete(parts)
     ]
     if len(transactions) < 2:
         return set()
-    # For each transaction that deletes, these paths; for each path, those that put something below.
-    deletes: dict[int, list[str]] = {}
-    puts_below: defaultdict[str, set[int]] = defaultdict(set)
+    # The paths that are deleted and put, each with the transaction, of those that delete.
+    deleted: list[tuple[str, int]] = []
+    put: list[tuple[str, int]] = []
     for place, parts in transactions:
         steps = [*map(step_of, parts)]
-        if gone := [step.path for step in steps if step.effect == "delete"]:
-            deletes[place] = gone
-            for step in steps:
-                above = step.path
-                while _sets_key(step.effect) and above != "/":
-                    above = parent(above)
-                    puts_below[above].add(place)
-    return {
-        place
-        for place, gone in deletes.items()
-        if set().union(*[puts_below[path] for path in gone]) - {place}
-    }
+        if gone := [(step.path, place) for step in steps if step.effect == "delete"]:
+            deleted += gone
+            put += [(step.path, place) for step in steps if _sets_key(step.effect)]
+    put.sort()
+    return {place for path, place in deleted if _others_below(put, path, place)}
+
+
+def _others_below(put: Sequence[tuple[str, int]], path: str, place: int) -> bool:
+    """Say whether another transaction puts a value below a path. ``put`` is sorted."""
+    below = path + "/"
+    for index in range(bisect_left(put, (below, 0)), len(put)):
+        other, owner = put[index]
+        if not other.startswith(below):
+            break
+        if owner != place:
+            return True
+    return False
