@@ -26,7 +26,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, assert_never
 
 from ....ops.errors import MetadataStoreError, NotEmptyError
-from ....ops.operations import ABSENT, Part
+from ....ops.operations import ABSENT, Check, Part
 from ....ops.results import Stat
 from ....ops.steps import At, Effect, Lowered, PutNext, PutValue, Step, lower, step_of, steps_in
 from ...backend import Answer, WriteRequest
@@ -170,7 +170,7 @@ def operations_of(parts: Sequence[Part]) -> int:
     """Return the number of operations that a transaction takes up in a request."""
     if _may_delete(parts) or any(part.options for part in parts):
         return weight_of([*map(step_of, parts)])
-    return len(parts)  # Most: each put has one condition. `weight_of` says the same.
+    return len(parts)  # Most: each part has one condition. `weight_of` says the same.
 
 
 def weight_of(steps: Sequence[Step]) -> int:
@@ -418,8 +418,8 @@ def _put_below(steps: Sequence[Step], index: int) -> bool:
 
 
 def _may_delete(parts: Sequence[Part]) -> bool:
-    """Say whether a transaction may delete something: it does not if each part sets a value."""
-    return None in [part.value for part in parts]
+    """Say whether a transaction may delete something: not with puts and checks only."""
+    return any([part.value is None and not isinstance(part, Check) for part in parts])  # noqa: C419
 
 
 def crossing(writes: Iterable[tuple[int, WriteRequest]]) -> set[int]:
