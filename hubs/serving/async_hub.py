@@ -335,8 +335,7 @@ class AsyncTopicHub:
         """Release all topics, and leave. Return when the hub has stopped.
 
         Stopping twice is harmless: all calls wait for the same stop. A cancelled call can be
-            repeated. Topics that cannot be released, because no server answers, end with the
-            session.
+        repeated. Topics that cannot be released, because no server answers, end with the session.
         """
         if self._started:
             self._stopped.set()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -181,7 +181,7 @@ class AsyncHosts:
             store, self.path, self._decoded, self._shown
         )
         self._lock = threading.RLock()  # guards the following fields
-        self._registrations: list[AsyncRegistration] = []
+        self._memberships: list[AsyncMembership] = []
         self._closed = False
         # By address, an incarnation that has ended. Thousands of topics may have had the same
         # owner, and an end is final, so it is read once. Any thread may set it.
@@ -220,7 +220,7 @@ class AsyncHosts:
             registration = AsyncRegistration(address, membership, self._view)
             with self._lock:
                 closed = self._closed
-                self._registrations.append(registration)
+                self._memberships.append(membership)
             if closed:
                 raise StoreClosedError(f"{self.path} was closed meanwhile", path=membership.path)
         except BaseException:
@@ -315,17 +315,29 @@ class AsyncHosts:
     async def close(self) -> None:
         """End the view, and leave with all hubs registered here.
 
+        If the call is cancelled, they leave in the background.
+
         Raises:
             MetadataStoreError: a hub cannot leave, for example for lack of permission. The others
                 have left.
         """
         with self._lock:
             self._closed = True
-            registrations, self._registrations = self._registrations, []
+            memberships, self._memberships = self._memberships, []
         self._view.close()
-        async with AsyncExitStack() as stack:  # None stays because another one cannot leave.
-            for registration in registrations:
-                stack.push_async_callback(registration.leave)
+        failed: MetadataStoreError | None = None
+        try:
+            while memberships:
+                try:
+                    await memberships.pop().leave()
+                except MetadataStoreError as error:  # The others leave all the same.
+                    failed = failed or error
+        except BaseException:  # Nobody waits any more.
+            for membership in memberships:
+                membership.drop()
+            raise
+        if failed is not None:
+            raise failed
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -177,7 +177,7 @@ class Hosts:
         self._lags = "linearizable_reads" not in store.capabilities
         self._view: View[_Value, _Shown] = View(store, self.path, self._decoded, self._shown)
         self._lock = threading.RLock()  # guards the following fields
-        self._registrations: list[Registration] = []
+        self._memberships: list[Membership] = []
         self._closed = False
         # By address, an incarnation that has ended. Thousands of topics may have had the same
         # owner, and an end is final, so it is read once. Any thread may set it.
@@ -216,7 +216,7 @@ class Hosts:
             registration = Registration(address, membership, self._view)
             with self._lock:
                 closed = self._closed
-                self._registrations.append(registration)
+                self._memberships.append(membership)
             if closed:
                 raise StoreClosedError(f"{self.path} was closed meanwhile", path=membership.path)
         except BaseException:
@@ -311,17 +311,29 @@ class Hosts:
     def close(self) -> None:
         """End the view, and leave with all hubs registered here.
 
+        If the call is cancelled, they leave in the background.
+
         Raises:
             MetadataStoreError: a hub cannot leave, for example for lack of permission. The others
                 have left.
         """
         with self._lock:
             self._closed = True
-            registrations, self._registrations = self._registrations, []
+            memberships, self._memberships = self._memberships, []
         self._view.close()
-        with ExitStack() as stack:  # None stays because another one cannot leave.
-            for registration in registrations:
-                stack.callback(registration.leave)
+        failed: MetadataStoreError | None = None
+        try:
+            while memberships:
+                try:
+                    memberships.pop().leave()
+                except MetadataStoreError as error:  # The others leave all the same.
+                    failed = failed or error
+        except BaseException:  # Nobody waits any more.
+            for membership in memberships:
+                membership.drop()
+            raise
+        if failed is not None:
+            raise failed
 
     def __enter__(self) -> Self:
         return self

@@ -106,3 +106,29 @@ def test_a_cancelled_register_leaves_nothing(
             assert await hosts.is_alive(hub.info)
 
     asyncio.run(main())
+
+
+def test_a_cancelled_close_waits_for_no_hub(fresh_url: Callable[[str], str]) -> None:
+    """It ends while nothing answers, and all hubs leave nevertheless."""
+
+    async def main() -> None:
+        faults = FaultInjector()
+        url = fresh_url("memory")
+        async with (
+            asyncio.timeout(PATIENCE),
+            bk.open_async_store(url, wrap=faults, operation_timeout=2 * PATIENCE) as store,
+            AsyncHosts(store, R) as others,
+        ):
+            hosts = AsyncHosts(store, R)
+            hubs = [await hosts.register(f"hub-{number}") for number in range(3)]
+            held = faults.delay("transaction")
+            task = asyncio.create_task(hosts.close())
+            await asyncio.to_thread(faults.wait_for_hits, 1, PATIENCE)
+            task.cancel()
+            await asyncio.wait({task}, timeout=PATIENCE / 2)
+            assert task.cancelled()
+            held.release()
+            while any([await others.is_alive(hub.info) for hub in hubs]):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    asyncio.run(main())
