@@ -75,8 +75,8 @@ class Engine:
 
     Attributes:
         grace: seconds beyond its deadline that an operation at the back end gets. The back end ends
-            its call at the deadline and may know more than the clock, for example that the write
-            was never sent.
+            its call at the deadline and may know more than the clock: that a write was never sent,
+            or was shut out.
         last_wait: seconds that ``close`` waits for calls under way after it has closed the back
             end.
         queues: decides the place of each operation, under the engine's lock.
@@ -369,7 +369,7 @@ class Engine:
                 self._learn_limits()
             delivered = self._finish(lane, batch, answers, seconds)
             self._deliver(delivered)
-            # Before the sender settles the batch, so that a flush covers the hooks as well.
+            # Before the batch counts as ended, so that a flush covers the hooks as well.
             if hooks is not None and sent is not None:
                 hooks.ended(sent, delivered, seconds)
 
@@ -455,7 +455,7 @@ class Engine:
         if self._unstarted:
             self._start_senders()
         self._deliver(entries)
-        self.settle(entries)
+        self.count_ended(entries)
 
     def _deliver(self, ended: Sequence[Entry]) -> None:
         sink = common(ended, "sink")
@@ -467,18 +467,18 @@ class Engine:
             except Exception:
                 log.exception("results could not be delivered", store=self.name)
 
-    def settle(self, delivered: Sequence[Entry]) -> None:
+    def count_ended(self, delivered: Sequence[Entry]) -> None:
         """Release flushes from operations whose outcomes were delivered."""
         with self._lock:
-            self._settle(delivered)
+            self._count_ended(delivered)
 
     def _count_delivered(self, batches: Accumulator, delivered: Sequence[Entry] | None) -> None:
         if delivered is not None:
             batches.delivering -= 1
-            self._settle(delivered)
+            self._count_ended(delivered)
 
-    def _settle(self, delivered: Sequence[Entry]) -> None:
-        if self._epochs.settle(delivered):
+    def _count_ended(self, delivered: Sequence[Entry]) -> None:
+        if self._epochs.count_ended(delivered):
             self.queues.calm()
 
     # Deadlines. Runs in the timekeeper's thread.

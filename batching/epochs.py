@@ -25,7 +25,7 @@ class Epochs:
     def __init__(self, lock: RLock) -> None:
         self.current = Epoch()  # the epoch of new operations
         self.open: list[Epoch] = []  # closed by a flush, with operations still pending
-        self._settled = Condition(lock)  # notified when an open epoch has nothing pending
+        self._drained = Condition(lock)  # notified when an open epoch has nothing pending
 
     def begin(self) -> list[Epoch]:
         """Begin a new epoch; return the earlier ones with pending operations."""
@@ -34,18 +34,18 @@ class Epochs:
             self.current = Epoch()
         return list(self.open)
 
-    def settle(self, ended: Sequence[Entry]) -> bool:
+    def count_ended(self, ended: Sequence[Entry]) -> bool:
         """Count operations as ended; say whether this releases the last waiting flush."""
-        settled = False
+        drained = False
         # Nearly always, all are of one epoch.
         same: Epoch | None = common(ended, "epoch")
         counts = {same: len(ended)} if same else Counter(map(_epoch, ended))
         for epoch, count in counts.items():
             epoch.pending -= count
-            settled |= not epoch.pending and epoch in self.open
-        if settled:
+            drained |= not epoch.pending and epoch in self.open
+        if drained:
             self.refresh()
-        return settled and not self.open
+        return drained and not self.open
 
     def release(self, entry: Entry) -> None:
         """Count one operation as ended, unless it was before.
@@ -63,7 +63,7 @@ class Epochs:
         """Release the flushes that have nothing to wait for."""
         if not all(epoch.pending for epoch in self.open):
             # In this order: after an interrupt in between, the next call notifies them again.
-            self._settled.notify_all()
+            self._drained.notify_all()
             self.open = [epoch for epoch in self.open if epoch.pending]
 
     def wait(self, before: Sequence[Epoch], deadline: float | None) -> bool:
@@ -72,5 +72,5 @@ class Epochs:
             wait = None if deadline is None else deadline - time.monotonic()
             if wait is not None and wait <= 0:
                 return False
-            self._settled.wait(wait)
+            self._drained.wait(wait)
         return True

@@ -33,12 +33,13 @@ from a store that must be opened again, or whose data is damaged. So read the er
 
 On every store, the same rule applies to an operation without an answer at its deadline:
 
-1. A write that was sent and may have been applied ends with ``IndeterminateError``.
+1. A write that was sent and may have been applied ends with ``IndeterminateError``; with
+   ``OperationTimeoutError`` if the client could still prevent it.
 2. Any other operation that the back end holds (a read, or a write that was never sent) ends with
    ``StoreUnavailableError`` if the client has no connection to a server at the deadline, and with
    ``OperationTimeoutError`` if it has one.
-3. An operation that is still in its queue, or waits for an earlier one on its path, ends with
-   ``OperationTimeoutError``; with ``QueueFullError`` if the queue had no room.
+3. An operation that is still in its queue, or waits for an earlier one on its path, ends in the
+   same way as in rule 2; with ``QueueFullError`` if the queue had no room.
 
 A killed server closes its connections at once. A silent server (a paused process, a broken line)
 counts as connected until the client gives up its connection: after 15 seconds on etcd, after two

@@ -207,10 +207,10 @@ class Backend(Protocol):
     ``deadline`` is a value of ``time.monotonic()``. A read, or a write that was never sent, is
     retried until then and ends by then or soon after. A write that still waits to be sent after
     ``send_by`` may end then: the engine calls again for the operations with time left. A write
-    that was sent without an answer is
-    sent again only if the store can tell the copy from the original. Its call returns when it can
-    no longer take effect. That may be after the deadline: the engine has then already ended the
-    operations for their callers, and holds back later ones on the same paths.
+    that was sent without an answer is sent again only if the store can tell the copy from the
+    original. Its call then returns when it can no longer take effect. That may be after the
+    deadline: the engine has then already ended the operations for their callers, and holds back
+    later ones on the same paths.
 
     ``limits`` may become smaller as a back end learns its server's limits, and grow back if that
     was wrong. It then returns another object; the engine checks after each call.

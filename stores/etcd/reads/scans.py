@@ -26,7 +26,7 @@ from ...keys import Sorted, own, path_of, sort_keys
 from ...refusals import partly_removed
 from ...spans import ranges, spans, with_outside
 from ..sizes.estimates import AnswerBytes
-from ..wire.calls import cancel
+from ..wire.cancelling import cancel
 from ..wire.connection import EtcdConnection, Method
 from ..wire.errors import EtcdRefusedError, Reason, UnansweredError
 from ..wire.lineage import Lineage

@@ -11,7 +11,7 @@ from typing import Any, Final
 import grpc
 
 from ....ops.errors import StoreClosedError
-from ..wire.calls import cancel
+from ..wire.cancelling import cancel
 from ..wire.members import REQUIRE_LEADER, Link
 from ..wire.protos import messages
 

@@ -36,7 +36,7 @@ from ....ops.errors import (
 from ....ops.log import get_logger
 from ....ops.results import Change, ChangePage
 from ...keys import own, path_of
-from ..wire.calls import cancel
+from ..wire.cancelling import cancel
 from ..wire.connection import EtcdConnection
 from ..wire.errors import EtcdRefusedError, Reason, not_permitted, read_text, short, too_large
 from ..wire.fields import below_of

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
 from ....ops.errors import StoreClosedError
-from ..wire.calls import cancel
+from ..wire.cancelling import cancel
 from ..wire.members import REQUIRE_LEADER, Link, tells_progress
 
 __all__ = ["ASK_EVERY", "WatchStream"]

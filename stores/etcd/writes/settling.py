@@ -54,7 +54,7 @@ class TxnSettler:
 
     Args:
         connection: the cluster.
-        requests: sends the transactions.
+        requests: sends the transactions over ``connection``.
         write_ids: the write ids for the transactions.
         terms: the prefix of all keys, and which leases are the client's own.
         capacity: limits the ranges in a transaction that reads back.
@@ -75,7 +75,10 @@ class TxnSettler:
         self._capacity = capacity
 
     def run(self, plan: Plan, deadline: float) -> list[Pending]:
-        """Execute the transaction of a plan, and return its answers, or the next attempts.
+        """Execute the transaction of a plan; return its answers, or writes for another form.
+
+        The engine may end the operations before that: ``deadline`` is the latest of them, and the
+        call goes on until nothing of the transaction can take effect any more.
 
         Raises:
             IndeterminateError: it was sent, and its outcome cannot be known: the store was closed,

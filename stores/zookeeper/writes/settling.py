@@ -114,7 +114,8 @@ class _Lost:
     def size(self) -> int:
         return ENVELOPE + len(self.slot.head()) + len(self.body) + len(END)
 
-    def request(self) -> tuple[int, bytes]:
+    def next_request(self) -> tuple[int, bytes]:
+        """Return the multi, or from now on the one that shuts it out."""
         if self.refusal is None:
             return MULTI, b"".join((self.slot.head(), self.body, END))
         self.voided = True
@@ -130,7 +131,7 @@ class MultiSettler:
 
     Args:
         connection: the session.
-        sizes: the lengths that the server accepts.
+        sizes: sends requests of the lengths that the server accepts.
         write_ids: the slots for the multis.
         tally: counts retries and settled writes.
     """
@@ -281,7 +282,9 @@ class MultiSettler:
                     )
             self._tally.add("retry", len(waiting))
             replies = self._sizes.exchange(
-                [multi.request() for multi in waiting], time.monotonic() + _ATTEMPT, repeat=False
+                [multi.next_request() for multi in waiting],
+                time.monotonic() + _ATTEMPT,
+                repeat=False,
             )
             waiting = [
                 multi
@@ -354,6 +357,7 @@ class MultiSettler:
         elif multi.voided:
             multi.outcome = multi.unknown
         else:
+            # Only copies of this multi were sent for the slot. One of them has moved it on.
             multi.outcome = Applied(None, None)
 
     def _read_slot(self, slot: Slot, until: float) -> ZNode | None:
