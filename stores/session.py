@@ -114,26 +114,32 @@ class SessionMachine:
 
         Args:
             session: the name of the session.
-            timeout: its timeout, which may have changed; 0 or less if the session has ended.
+            timeout: its timeout, which may have changed.
             sent: the time when the confirmed request was sent, or any earlier time.
         """
         if self._closed or session != self.id:
             return _NOTHING
-        if timeout <= 0:
-            return self.ended(session)
         if sent >= self._sent:
             self._sent, self.timeout = sent, timeout
         if self._disconnected is not None and sent < self._disconnected:
             return _NOTHING
         return self.connected()
 
-    def ended(self, session: str) -> Sequence[SessionEvent]:
-        """Note that the server has ended the session. That also proves that it answers."""
+    def ended(self, session: str, now: float = -math.inf) -> Sequence[SessionEvent]:
+        """Note that the server has ended the session. That also proves that it answers.
+
+        Args:
+            session: the name of the session.
+            now: when this was found. After ``valid_until``, the session has ended in an outage that
+                nothing else showed: this process was stopped, or its requests were held up. Before
+                that, somebody has ended it on purpose.
+        """
         if self._closed or session != self.id:
             return _NOTHING
+        outage = self.disconnected(now) if now >= self.valid_until() else _NOTHING
         self.id = None
         self.number += 1
-        events = self.connected()
+        events = (*outage, *self.connected())
         if self._restoring:
             return events
         self._restoring = True

@@ -67,7 +67,7 @@ def test_a_long_outage_gives_four_events() -> None:
     """The server says at the reconnect that the session has ended; a new one follows."""
     machine = standing()
     machine.disconnected(105.0)
-    assert list(machine.renewed("a", 0.0, 130.0)) == ["reconnected", "session_lost"]
+    assert list(machine.ended("a", 130.0)) == ["reconnected", "session_lost"]
     assert (machine.state, machine.id, machine.number) == ("lost", None, 2)
     assert machine.valid_until() == -math.inf
     assert list(machine.granted("b", 10.0, 131.0)) == []
@@ -87,13 +87,22 @@ def test_the_clock_alone_ends_nothing() -> None:
 
 
 def test_a_session_that_ends_while_connected_gives_two_events() -> None:
-    """A revoked session is lost and replaced without a loss of the connection."""
+    """A revoked session is lost and replaced without a loss of the connection.
+
+    Whoever else finds its end, and however late, is not heard any more.
+    """
     machine = standing()
-    assert list(machine.ended("a")) == ["session_lost"]
-    assert list(machine.ended("a")) == []
+    assert list(machine.ended("a", 109.0)) == ["session_lost"]
+    assert [*machine.ended("a"), *machine.ended("a", 9e9)] == []
     assert list(machine.restored()) == []
     assert list(machine.granted("b", 10.0, 120.0)) == []
     assert list(machine.restored()) == ["session_reestablished"]
+
+
+def test_an_outage_that_only_the_end_of_the_session_shows() -> None:
+    """A process that was stopped for long hears of its session first."""
+    expected = ["connection_lost", "reconnected", "session_lost"]
+    assert list(standing().ended("a", 110.0)) == expected
 
 
 def test_a_session_that_replaces_another_has_ended_it() -> None:
@@ -119,7 +128,7 @@ def test_an_answer_about_another_session_is_ignored() -> None:
     machine.ended("a")
     machine.granted("b", 10.0, 120.0)
     machine.restored()
-    late = [*machine.renewed("a", 10.0, 150.0), *machine.renewed("a", 0.0, 150.0)]
+    late = [*machine.renewed("a", 10.0, 150.0), *machine.ended("a", 150.0)]
     assert [*late, *machine.ended("a")] == []
     assert (machine.id, machine.number, machine.valid_until()) == ("b", 2, 130.0)
 

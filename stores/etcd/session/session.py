@@ -428,14 +428,13 @@ class EtcdSession:
 
     def _heard(self, mine: SessionLease, sent: float, ttl: int) -> None:
         """Process the answer to a keep-alive."""
-        if ttl <= 0:
-            _log.warning("etcd session lost", session=_name(mine.lease))
+        session = _name(mine.lease)
+        if ttl > 0:
+            self._note(lambda machine: machine.renewed(session, float(ttl), sent))
+        else:
+            _log.warning("etcd session lost", session=session)
             now = time.monotonic()
-            if now >= self.valid_until():
-                # The session ended in an outage that nothing else showed: this process was stopped,
-                # or its requests were held up. Without one, somebody has revoked the lease.
-                self._note(lambda machine: machine.disconnected(now))
-        self._note(lambda machine: machine.renewed(_name(mine.lease), float(ttl), sent))
+            self._note(lambda machine: machine.ended(session, now))
         self._tell()
         self._check_watches()
 
