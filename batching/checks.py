@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Final, assert_never, get_args
+from typing import Final, Never, NoReturn, get_args
 
 from ..ops.capabilities import Capability
 from ..ops.errors import InvalidSettingError, UnsupportedError, ValueTooLargeError
+from ..ops.kinds import KINDS
 from ..ops.operations import (
     ConditionOptions,
     Delete,
@@ -33,6 +34,8 @@ __all__ = [
 # Every store accepts these. Another kind needs a capability: a store of another package that knows
 # two kinds of writes would take it for the second.
 _ALWAYS_ACCEPTED: Final = (Get, Exists, GetChildren)
+if writing := [op.__name__ for op in _ALWAYS_ACCEPTED if KINDS[op.kind].writes]:
+    raise AssertionError(f"kinds of writes without a capability: {writing}")
 _OPERATIONS: Final[tuple[type, ...]] = get_args(Operation)
 
 # For each option of an operation on one path, the capability that it needs, and its name.
@@ -155,4 +158,9 @@ def check_operation(
     elif not isinstance(op, _ALWAYS_ACCEPTED):
         if not isinstance(op, _OPERATIONS):
             raise InvalidSettingError(f"not an operation: {op!r:.80}")
-        assert_never(op)
+        _undecided(op, store)
+
+
+def _undecided(op: Never, store: str) -> NoReturn:
+    """Refuse a kind that ``check_operation`` does not know; mypy names the call."""
+    raise UnsupportedError(f"{store} does not know the operation {type(op).__name__}")

@@ -12,6 +12,7 @@ from typing import Any, Final, Self, TypeVar
 
 from ..batching import AsyncMetadataStore
 from ..ops.errors import InvalidSettingError, MetadataStoreError, UnsupportedError
+from ..ops.kinds import KINDS
 from ..ops.operations import Delete, Exists, Get, GetChildren, Operation, Part, Put, Transaction
 from ..ops.results import Outcome, Stat
 from .async_fences import AsyncFence, AsyncWrite, Holder
@@ -292,6 +293,8 @@ class AsyncFencedStore:
             self._fence.submit(write, patient=patient)
             return write
         read: Get | Exists | GetChildren = op  # A new kind of writes must not pass unfenced.
+        if (row := KINDS.get(getattr(op, "kind", "get"))) is not None and row.writes:
+            raise UnsupportedError(f"a fenced store has no {op.kind}")
         # async:
         if patient:
             return asyncio.ensure_future(self._read(read, timeout))

@@ -8,9 +8,9 @@ and effects with ``match`` and ``assert_never``: mypy then names each one that l
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, assert_never
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, assert_never
 
-from .operations import ABSENT, ConditionOptions, Options, PartKind, PutOptions, WriteKind
+from .operations import ABSENT, ConditionOptions, Options, PartKind, Put, PutOptions, WriteKind
 
 __all__ = [
     "At",
@@ -146,3 +146,18 @@ def step_of(write: PartRequest) -> Step:
             raise AssertionError("a transaction has a step for each part")
         case _:
             assert_never(kind)
+
+
+def _ignored() -> list[str]:
+    """Return the options of puts that change nothing, although the list above has them."""
+    chosen: dict[str, Any]
+    found = []
+    for option in fields(PutOptions):
+        chosen = {option.name: True if option.default is False else 1}
+        if step_of(Put("/a", b"", options=PutOptions(**chosen))) == step_of(Put("/a", b"")):
+            found.append(option.name)
+    return found
+
+
+if ignored := _ignored():
+    raise AssertionError(f"options of puts that the lowering ignores: {ignored}")

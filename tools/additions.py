@@ -5,8 +5,8 @@ a copy of the installed package, it adds what a developer might add first: a kin
 option of puts, a condition and an effect. Whatever a store would do with them unasked is wrong: it
 would acknowledge what it has not done. So mypy names the lowering for a kind, and for a condition
 or an effect each module that decides by them. Memory and RocksDB leave every condition to
-``stores/refusals.py``. An option ends the import until it is lowered, and again until it has a
-capability, which no store states by itself.
+``stores/refusals.py``. An option ends the import until it is listed and lowered, and again until it
+has a capability, which no store states by itself.
 """
 
 from __future__ import annotations
@@ -67,7 +67,13 @@ _OPTION: Final = Change(
     "    expected_revision: int | None = None\n\n    def __post_init__",
     "    expected_revision: int | None = None\n    touch: bool = False\n\n    def __post_init__",
 )
-_LOWERED: Final = Change("ops/steps.py", '{"ephemeral",', '{"touch", "ephemeral",')
+_LISTED: Final = Change("ops/steps.py", '{"ephemeral",', '{"touch", "ephemeral",')
+_LOWERED: Final = Change(
+    "ops/steps.py",
+    "    elif expected is not None or",
+    "    elif getattr(options, 'touch', False):\n        condition = 'exists'\n"
+    "    elif expected is not None or",
+)
 _UNHANDLED: Final = re.compile(
     r'^batchkeeper/(\S+):\d+: error: .*"assert_never".*\'touch', re.MULTILINE
 )
@@ -89,8 +95,12 @@ def unnoticed_option(folder: Path) -> str | None:
         output = _run(folder, "-c", opened)
         if "options that are not lowered" not in output or "touch" not in output:
             return f"the import goes on, although the option is not lowered:\n{output}"
-        with _changed(folder, _LOWERED):
+        with _changed(folder, _LISTED):
             output = _run(folder, "-c", opened)
+            if "the lowering ignores" not in output or "touch" not in output:
+                return f"the import goes on, although the lowering ignores the option:\n{output}"
+            with _changed(folder, _LOWERED):
+                output = _run(folder, "-c", opened)
     if "options without a capability" not in output or "touch" not in output:
         return f"a store opens, although the option needs no capability:\n{output}"
     return None

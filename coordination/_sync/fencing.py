@@ -10,6 +10,7 @@ from typing import Any, Final, Self, TypeVar
 
 from ...batching import MetadataStore
 from ...ops.errors import InvalidSettingError, MetadataStoreError, UnsupportedError
+from ...ops.kinds import KINDS
 from ...ops.operations import Delete, Exists, Get, GetChildren, Operation, Part, Put, Transaction
 from ...ops.results import Outcome, Stat
 from ..job_board import ClaimedJob
@@ -226,6 +227,8 @@ class FencedStore:
             self._fence.submit(write, patient=patient)
             return write
         read: Get | Exists | GetChildren = op  # A new kind of writes must not pass unfenced.
+        if (row := KINDS.get(getattr(op, "kind", "get"))) is not None and row.writes:
+            raise UnsupportedError(f"a fenced store has no {op.kind}")
         return self._plain.submit(read, timeout=timeout)
 
     def _write(self, op: Operation, timeout: float | None) -> Future[_T]:

@@ -105,7 +105,10 @@ class Database:
         return map(get, keys)
 
     def headers(self, keys: list[bytes], largest: int) -> list[bytes | None]:
-        """Return each key's record, or only its header; ``None`` for a missing one."""
+        """Return each key's record, or only its header; ``None`` for a missing one.
+
+        Take no value from them: in a large call, each is cut.
+        """
         found = self.records(keys, largest)
         if isinstance(found, list):
             return found

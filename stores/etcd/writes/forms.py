@@ -63,6 +63,7 @@ __all__ = [
     "form_of",
     "operations_of",
     "refused",
+    "sets_key",
     "unexplained",
     "weight_of",
 ]
@@ -305,7 +306,7 @@ def changes_of(lowered: Lowered) -> list[str]:
     Without puts, it is the path of its first delete; a write that changes nothing has none.
     """
     steps = steps_in(lowered)
-    puts = [step.path for step in steps if _sets_key(step.effect)]
+    puts = [step.path for step in steps if sets_key(step.effect)]
     return puts or [step.path for step in steps if step.effect != "nothing"][:1]
 
 
@@ -323,11 +324,11 @@ def answer_at_revision(
     if not kvs:
         return Attempt(write)  # It changes nothing.
     kv, lowered = kvs[0], lower(write)
-    if any(_sets_key(step.effect) for step in steps_in(lowered)):
+    if any(sets_key(step.effect) for step in steps_in(lowered)):
         if kv is not None and kv.mod_revision == revision:
             found = iter(kvs)
             answers = [
-                _stat(step.path, next(found), terms) if _sets_key(step.effect) else None
+                _stat(step.path, next(found), terms) if sets_key(step.effect) else None
                 for step in steps_in(lowered)
             ]
             return answers[0] if isinstance(lowered, Step) else answers
@@ -359,7 +360,7 @@ def _not_applied(write: WriteRequest, lowered: Lowered, state: State) -> Pending
     return decide(lowered, state) or again
 
 
-def _sets_key(effect: Effect) -> bool:
+def sets_key(effect: Effect) -> bool:
     """Say whether a step sets its key, whose revision then shows that it was applied."""
     match effect:
         case PutValue() | PutNext():
@@ -414,7 +415,7 @@ def _rest_below(steps: Sequence[Step], index: int, prefix: str) -> list[tuple[by
 def _put_below(steps: Sequence[Step], index: int) -> bool:
     """Say whether an earlier step puts a value below a step's path."""
     below = steps[index].path + "/"
-    return any(step.path.startswith(below) and _sets_key(step.effect) for step in steps[:index])
+    return any(step.path.startswith(below) and sets_key(step.effect) for step in steps[:index])
 
 
 def _may_delete(parts: Sequence[Part]) -> bool:
@@ -447,7 +448,7 @@ def crossing(writes: Iterable[tuple[int, WriteRequest]]) -> set[int]:
         steps = [*map(step_of, parts)]
         if gone := [(step.path, place) for step in steps if step.effect == "delete"]:
             deleted += gone
-            put += [(step.path, place) for step in steps if _sets_key(step.effect)]
+            put += [(step.path, place) for step in steps if sets_key(step.effect)]
     put.sort()
     return {place for path, place in deleted if _others_below(put, path, place)}
 

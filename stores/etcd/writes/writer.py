@@ -41,7 +41,7 @@ from .attempts import (
     is_sequential,
 )
 from .counters import Counters
-from .forms import crossing
+from .forms import crossing, sets_key
 from .plan import FlatPlan, NestedPlan, Plan, weight
 from .settling import TxnSettler
 
@@ -53,6 +53,8 @@ _log = get_logger(__name__)
 _AT_ONCE: Final = 3
 # The types of answers that show that a condition did not hold.
 _REFUSED: Final = (Attempt, BadVersionError, TransactionRefusedError)
+# Without options, they show without a step whether they overwrite a value.
+_PLAIN_KINDS: Final = frozenset({"put", "delete"})
 # The most ephemeral paths to remember.
 _KEPT: Final = 4096
 
@@ -133,14 +135,12 @@ class Writer:
         """Say whether etcd probably answers a write with the value that it overwrites."""
         # With the guard, or with shared conditions, it is not asked for the value.
         asks = not (self._guard.free or self._refusals.rare)
-        if request.options is None or is_by_version(request):
+        if is_by_version(request) or (request.options is None and request.kind in _PLAIN_KINDS):
             expected = request.expected_version
             unconditional = request.value is not None and expected is None
             return unconditional or (asks and expected != ABSENT)
         steps = steps_in(lower(request))
-        return any(
-            isinstance(step.effect, PutValue) and step.condition != "absent" for step in steps
-        )
+        return any(sets_key(step.effect) and step.condition != "absent" for step in steps)
 
     def _in_turn(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         """Execute sequential puts after the running ones."""

@@ -98,7 +98,8 @@ def form_of(  # noqa: C901 - one row for each condition and each effect
 
     Args:
         step: the step.
-        seen: its node by the last read, which may leave the value out.
+        seen: its node by the last read, which may leave the value out. It is ``UNREAD`` also for a
+            step that ``must_read`` names: the form is then a guess, and is not sent.
         path: its path with the chroot.
         nodes: the memory of nodes, for a path that was not read.
     """
