@@ -32,7 +32,7 @@ from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.testing.faults import FaultyBackend
 
 from .faulty import MakeBackend, release_all
-from .waiting import PATIENCE
+from .waiting import LEFT_OPEN, PATIENCE
 
 Test = Callable[[AsyncMetadataStore], Awaitable[None]]
 
@@ -410,6 +410,7 @@ def test_flush_waits_without_holding_up_the_loop(backend: FaultyBackend) -> None
     run(backend, test, linger="fixed", max_delay=60, max_ops=1, write_queue_size=5)
 
 
+@LEFT_OPEN
 def test_a_loop_that_was_closed_before_the_answers_came_is_left_alone(
     backend: FaultyBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -432,6 +433,7 @@ def test_a_loop_that_was_closed_before_the_answers_came_is_left_alone(
     assert store.metrics().writes.operations == 1
 
 
+@LEFT_OPEN
 def test_the_garbage_collector_frees_a_bulk_call_on_a_closed_loop(
     backend: FaultyBackend, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,7 +15,7 @@ from batchkeeper.batching.engine import engine_of
 from batchkeeper.ops import SessionEvent, StoreUnavailableError, UnsupportedError
 
 from .live import STATED, PlayedBackend, PlayedSession
-from .waiting import PATIENCE, until
+from .waiting import LEFT_OPEN, PATIENCE, until
 
 OUTAGE: Final[tuple[SessionEvent, ...]] = (
     "connection_lost",
@@ -205,6 +205,7 @@ def test_tasks_hear_on_their_loop(backend: PlayedBackend, session: PlayedSession
     assert heard == [(event, threading.get_ident()) for event in OUTAGE]
 
 
+@LEFT_OPEN
 def test_a_closed_loop_hears_nothing(
     backend: PlayedBackend, session: PlayedSession, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -32,7 +32,7 @@ from batchkeeper.ops import (
 
 from ..forks import holds_in_a_child, locked_elsewhere, locks_of
 from .live import STATED, Played, PlayedBackend, created
-from .waiting import PATIENCE, until
+from .waiting import LEFT_OPEN, PATIENCE, until
 
 GAP = WatchEvent("gap", "/a")
 
@@ -562,6 +562,7 @@ def test_a_group_of_events_is_one_hand_over(
     run(backend, test)
 
 
+@LEFT_OPEN
 def test_a_closed_loop(backend: PlayedBackend, caplog: pytest.LogCaptureFixture) -> None:
     """Events for a closed loop are dropped without an error or a log, and end the watch."""
     loop = asyncio.new_event_loop()
