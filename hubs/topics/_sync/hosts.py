@@ -311,7 +311,7 @@ class Hosts:
     def close(self) -> None:
         """End the view, and leave with all hubs registered here.
 
-        If the call is cancelled, they leave in the background.
+        If the call is cancelled or interrupted, they leave in the background.
 
         Raises:
             MetadataStoreError: a hub cannot leave, for example for lack of permission. The others

@@ -135,7 +135,7 @@ class Writer:
         """Say whether etcd probably answers a write with the value that it overwrites."""
         # With the guard, or with shared conditions, it is not asked for the value.
         asks = not (self._guard.free or self._refusals.rare)
-        if is_by_version(request) or (request.options is None and request.kind in _PLAIN_KINDS):
+        if (request.options is None and request.kind in _PLAIN_KINDS) or is_by_version(request):
             expected = request.expected_version
             unconditional = request.value is not None and expected is None
             return unconditional or (asks and expected != ABSENT)
