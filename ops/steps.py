@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, assert_never
 
+from .errors import InvalidSettingError
 from .operations import ABSENT, ConditionOptions, Options, PartKind, Put, PutOptions, WriteKind
 
 __all__ = [
@@ -135,7 +136,7 @@ def step_of(write: PartRequest) -> Step:
             value = write.value or b""
             ephemeral = options is not None and options.ephemeral
             if options is not None and options.sequential:
-                assert condition in {"any", "absent"}, "its path is new"
+                assert condition in {"any", "absent"}, "a sequential put creates its path"
                 return _new(Step, (write.path, "absent", _new(PutNext, (value, ephemeral))))
             return _new(Step, (write.path, condition, _new(PutValue, (value, ephemeral))))
         case "delete":
@@ -149,13 +150,23 @@ def step_of(write: PartRequest) -> Step:
 
 
 def _ignored() -> list[str]:
-    """Return the options of puts that change nothing, although the list above has them."""
-    chosen: dict[str, Any]
+    """Return the options of puts that change nothing, although the list above has them.
+
+    An option that cannot go with ``sequential`` has to be refused by ``PutOptions``. Otherwise
+    ``step_of`` ends the import here, and not a whole batch later.
+    """
     found = []
     for option in fields(PutOptions):
-        chosen = {option.name: True if option.default is False else 1}
-        if step_of(Put("/a", b"", options=PutOptions(**chosen))) == step_of(Put("/a", b"")):
-            found.append(option.name)
+        chosen: dict[str, Any] = {option.name: True if option.default is False else 1}
+        for others in ({}, {"sequential": True}):
+            if option.name in others:
+                continue
+            try:
+                step = step_of(Put("/a", b"", options=PutOptions(**others, **chosen)))
+            except InvalidSettingError:
+                continue
+            if step == step_of(Put("/a", b"", options=PutOptions(**others))):
+                found.append(" and ".join([*others, option.name]))
     return found
 
 

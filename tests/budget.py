@@ -10,12 +10,13 @@ A run of everything (``--full``) has no budget.
 from __future__ import annotations
 
 import os
-import sys
+import subprocess
 import threading
 import tomllib
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,15 +48,30 @@ class Budget:
         self._allowed: dict[str, dict[str, int]] = tomllib.loads(
             (TESTS / "budget.toml").read_text("utf-8")
         )
-        sys.addaudithook(self._heard)
+        self._listen()
 
-    def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "subprocess.Popen" and not getattr(self._here, "shared", False):
-            words = arguments[1]
-            # A program that is asked for its version serves nobody.
-            for word in words if isinstance(words, list) and "--version" not in words else ():
-                if program := _PROGRAMS.get(os.path.basename(os.fspath(word))):
-                    self._started[program] += 1
+    def _listen(self) -> None:
+        """Count the programs that this process starts, from now on.
+
+        An audit hook would be called in the middle of ``sys.settrace`` as well, which fails in
+        another thread meanwhile.
+        """
+        start = subprocess.Popen.__init__
+
+        @wraps(start)
+        def counted(popen: Any, args: Any, *more: Any, **options: Any) -> None:
+            self._count(args)
+            start(popen, args, *more, **options)
+
+        subprocess.Popen.__init__ = counted  # type: ignore[method-assign]
+
+    def _count(self, words: Any) -> None:
+        if getattr(self._here, "shared", False):
+            return
+        # A program that is asked for its version serves nobody.
+        for word in words if isinstance(words, list) and "--version" not in words else ():
+            if program := _PROGRAMS.get(os.path.basename(os.fspath(word))):
+                self._started[program] += 1
 
     @contextmanager
     def shared(self) -> Iterator[None]:

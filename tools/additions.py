@@ -5,8 +5,9 @@ a copy of the installed package, it adds what a developer might add first: a kin
 option of puts, a condition and an effect. Whatever a store would do with them unasked is wrong: it
 would acknowledge what it has not done. So mypy names the lowering for a kind, and for a condition
 or an effect each module that decides by them. Memory and RocksDB leave every condition to
-``stores/refusals.py``. An option ends the import until it is listed and lowered, and again until it
-has a capability, which no store states by itself.
+``stores/refusals.py``. An option ends the import until it is listed and lowered, until it is
+refused where it cannot go with ``sequential``, and until it has a capability, which no store states
+by itself.
 """
 
 from __future__ import annotations
@@ -74,6 +75,12 @@ _LOWERED: Final = Change(
     "    elif getattr(options, 'touch', False):\n        condition = 'exists'\n"
     "    elif expected is not None or",
 )
+_REFUSED: Final = Change(
+    "ops/operations.py",
+    "        if self.sequential and self",
+    "        if self.sequential and self.touch:\n            raise InvalidSettingError('touch')\n"
+    "        if self.sequential and self",
+)
 _UNHANDLED: Final = re.compile(
     r'^batchkeeper/(\S+):\d+: error: .*"assert_never".*\'touch', re.MULTILINE
 )
@@ -101,6 +108,10 @@ def unnoticed_option(folder: Path) -> str | None:
                 return f"the import goes on, although the lowering ignores the option:\n{output}"
             with _changed(folder, _LOWERED):
                 output = _run(folder, "-c", opened)
+                if "a sequential put creates its path" not in output:
+                    return f"the import goes on, although a sequential put takes it:\n{output}"
+                with _changed(folder, _REFUSED):
+                    output = _run(folder, "-c", opened)
     if "options without a capability" not in output or "touch" not in output:
         return f"a store opens, although the option needs no capability:\n{output}"
     return None

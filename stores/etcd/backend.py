@@ -29,8 +29,8 @@ from .wire.connection import EtcdConnection
 from .wire.errors import EtcdRefusedError, Reason
 from .wire.lineage import Lineage
 from .wire.members import Credentials, Link, may_lose_writes
-from .writes.attempts import Terms, parts_of
 from .writes.forms import operations_of
+from .writes.pending import Terms, parts_of
 from .writes.settling import TxnSettler
 from .writes.write_ids import WriteIds
 from .writes.writer import Writer

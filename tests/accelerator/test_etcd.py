@@ -26,8 +26,8 @@ from batchkeeper.ops.operations import (
     Transaction,
 )
 from batchkeeper.stores.etcd.wire.protos import messages
-from batchkeeper.stores.etcd.writes.attempts import Attempt
 from batchkeeper.stores.etcd.writes.hot import Response
+from batchkeeper.stores.etcd.writes.pending import OtherForm
 
 from .twins import agree, assert_keeps_no_memory
 
@@ -48,7 +48,7 @@ def write(dice: Random) -> Any:
     kind = dice.random()
     if kind < 0.7:
         put = Put(path, b"v" * dice.choice(LENGTHS), expected)
-        return Attempt(put) if kind < 0.1 else put
+        return OtherForm(put) if kind < 0.1 else put
     if kind < 0.85:
         return Delete(path, None if expected == ABSENT else expected)
     return Transaction([Check(path, expected or 0), Put("/b", b"", 3)])
@@ -151,7 +151,7 @@ def result(dice: Random, lengths: Sequence[int], *, of: Any = None, deep: int = 
     if isinstance(of, Get | Exists | GetChildren):
         which = "range"
     elif of is not None:
-        put = isinstance(of, Put | Attempt)
+        put = isinstance(of, Put | OtherForm)
         # Puts that expect a version have transactions, except in joint groups.
         joint = dice.random() < 0.4
         which = "put" if put and (of.expected_version is None or joint) else "txn"

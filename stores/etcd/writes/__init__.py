@@ -5,7 +5,7 @@
 - ``groups``: the groups of a nested transaction, and how their responses read
 - ``forms``: the table of writes: what is sent for each condition and effect, and how answers read
 - ``hot``: the short way of frequent writes, compiled
-- ``attempts``: a write that is sent again in another form, and a sequential put with its path
+- ``pending``: a write that is sent again in another form, and a sequential put with its path
 - ``counters``: the counters of sequential puts
 - ``settling``: finds out the outcome of a transaction without an answer
 - ``write_ids``: the ids that make sending a write again safe

@@ -8,7 +8,7 @@ own outcome. The functions here also read the answers, and find them out if the 
 
 An unconditional put must not take an ephemeral value from its session. So where there may be
 sessions, it is sent under the condition that its key has no lease. If that does not hold, it is
-sent again in a form that keeps the lease: it is an attempt that knows that a value is *there*. A
+sent again in a form that keeps the lease, which knows that a value is *there*. A
 put that expects a version keeps the lease at once, because its key exists. An ephemeral value is
 created under the condition that its key is missing; a put of an existing key changes the value
 only. ``plan`` adds the condition that the session still exists.
@@ -49,7 +49,7 @@ from ..wire.fields import (
     unleased,
     version_is,
 )
-from .attempts import Attempt, Pending, Terms, is_by_version, there_of
+from .pending import OtherForm, Pending, Terms, is_by_version, there_of
 
 __all__ = [
     "PUTS",
@@ -96,7 +96,7 @@ class Form(NamedTuple):
         return then(transaction([*self.compares, *self.changes, *self.reads]))
 
 
-def is_ephemeral(effect: Effect) -> bool:
+def in_session(effect: Effect) -> bool:
     """Say whether an effect creates a value that ends with the session."""
     return isinstance(effect, PUTS) and effect.ephemeral
 
@@ -135,13 +135,13 @@ def form_of(  # noqa: C901, PLR0912 - the table of conditions and effects, in on
                     compares.append(revision_is(key, condition.revision))
             case "absent":
                 compares.append(version_is(key, 0))
-                extra = on_lease if is_ephemeral(effect) else b""
+                extra = on_lease if in_session(effect) else b""
             case "exists":
                 compares.append(exists(key))
             case "any":
                 if index in there:
                     compares.append(exists(key))
-                elif is_ephemeral(effect):
+                elif in_session(effect):
                     compares.append(version_is(key, 0))
                     extra = on_lease
                 else:
@@ -240,7 +240,7 @@ def _result(
 
 
 def refused(write: WriteRequest, lowered: Lowered, results: Iterator[Any]) -> Pending | None:
-    """Return the error or the next attempt of a write that was not applied.
+    """Return the error of a write, or its other form, if it was not applied.
 
     It is ``None`` if the results of its reads show no reason.
     """
@@ -262,9 +262,9 @@ def refused(write: WriteRequest, lowered: Lowered, results: Iterator[Any]) -> Pe
     if error is not None:
         if isinstance(lowered, Step):
             # The path of a sequential put is the client's choice. It chooses another one.
-            return Attempt(write) if isinstance(lowered.effect, PutNext) else error
+            return OtherForm(write) if isinstance(lowered.effect, PutNext) else error
         return transaction_refused(index_of_error, error)
-    return Attempt(write, frozenset(there)) if frozenset(there) != there_of(write) else None
+    return OtherForm(write, frozenset(there)) if frozenset(there) != there_of(write) else None
 
 
 def unexplained(write: WriteRequest, lowered: Lowered) -> Pending:
@@ -277,7 +277,7 @@ def unexplained(write: WriteRequest, lowered: Lowered) -> Pending:
         if effect == "delete":
             error = NotEmptyError(f"{path!r} has values below it", path=path)
             return error if isinstance(lowered, Step) else transaction_refused(index, error)
-    return Attempt(write, there_of(write))
+    return OtherForm(write, there_of(write))
 
 
 def _state(kv: Any | None, *, occupied: bool = False) -> State:
@@ -291,7 +291,7 @@ def _state(kv: Any | None, *, occupied: bool = False) -> State:
 #
 # At the revision of a transaction, each path shows whether its write was applied there: nothing
 # else has that revision. A write that was not applied is either refused by the state that it found,
-# or sent again: it changed nothing, so its outcome may as well be that of the next attempt.
+# or sent again: it changed nothing, so its outcome may as well be that of the next round.
 
 
 class Unclear(Enum):
@@ -322,7 +322,7 @@ def answer_at_revision(
         terms: those of the transaction.
     """
     if not kvs:
-        return Attempt(write)  # It changes nothing.
+        return OtherForm(write)  # It changes nothing.
     kv, lowered = kvs[0], lower(write)
     if any(sets_key(step.effect) for step in steps_in(lowered)):
         if kv is not None and kv.mod_revision == revision:
@@ -353,8 +353,8 @@ def answer_from_before(write: WriteRequest, there: bool, occupied: bool) -> Pend
 
 
 def _not_applied(write: WriteRequest, lowered: Lowered, state: State) -> Pending:
-    """Return the error, or the next attempt, of a write that has changed nothing."""
-    again = Attempt(write, there_of(write))
+    """Return the error, or the other form, of a write that has changed nothing."""
+    again = OtherForm(write, there_of(write))
     if not isinstance(lowered, Step) or isinstance(lowered.effect, PutNext):
         return again
     return decide(lowered, state) or again

@@ -34,10 +34,10 @@ from ....ops.results import Stat
 from ....ops.steps import At, PutNext, PutValue, Step, lower
 from ...backend import Answer, PartRequest, WriteRequest
 from ..wire.fields import KEEP_LEASE, RETURN_OLD, leased, otherwise, put, then, transaction
-from .attempts import Attempt, Pending, Terms, parts_of, there_of
 from .counters import Counters, Numbers
 from .forms import PUTS, Form, applied, form_of, refused, unexplained
 from .hot import guarded_put, joint_changes, joint_compares, lease_compares, nested_write
+from .pending import OtherForm, Pending, Terms, parts_of, there_of
 
 __all__ = [
     "HOT_DEPTH",
@@ -118,13 +118,13 @@ class _Together:
         self._requests = self.answered = requests
 
     def read(self, result: Any, revision: int, answers: list[Any]) -> None:
-        """Put the answers into their places; if a condition did not hold, the next attempts."""
+        """Put the answers into their places; if a condition did not hold, the other forms."""
         found: Iterable[Pending]
         if isinstance(result, list):
             found = self._answers(result)
         else:
             self._refused()
-            found = [Attempt(write, self._there(write)) for write in self._requests]
+            found = [OtherForm(write, self._there(write)) for write in self._requests]
         places = self._places
         if isinstance(places, range):
             answers[places.start : places.stop] = found
@@ -306,8 +306,8 @@ class SeparateWrite:
         answers[self._place] = answer
 
     def again(self, answers: list[Any]) -> None:
-        """Put the next attempt into its place, because its group was refused."""
-        answers[self._place] = Attempt(self._write, there_of(self._write))
+        """Put a write back into its place, to be sent in another form: its group was refused."""
+        answers[self._place] = OtherForm(self._write, there_of(self._write))
 
 
 class Siblings:

@@ -37,8 +37,8 @@ from ..wire.fields import (
     version_is,
 )
 from ..wire.protos import messages
-from .attempts import LeaseDetached, Pending
 from .forms import applied, form_of, refused, unexplained
+from .pending import LeaseDetached, Pending
 
 __all__ = [
     "Response",

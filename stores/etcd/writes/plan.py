@@ -16,16 +16,6 @@ from ....ops.steps import lower, steps_in
 from ...backend import Answer, WriteRequest
 from ..wire.batches import even_parts, packed, parsed
 from ..wire.fields import otherwise, read_key
-from .attempts import (
-    Attempt,
-    Pending,
-    Terms,
-    is_by_version,
-    is_ephemeral,
-    is_sequential,
-    parts_of,
-    there_of,
-)
 from .counters import Counters, Numbers
 from .forms import applied, form_of, refused, weight_of
 from .groups import (
@@ -41,6 +31,16 @@ from .groups import (
     session_exists,
 )
 from .hot import read_response
+from .pending import (
+    OtherForm,
+    Pending,
+    Terms,
+    is_by_version,
+    is_ephemeral,
+    is_sequential,
+    parts_of,
+    there_of,
+)
 
 __all__ = ["FlatPlan", "NestedPlan", "Plan", "weight"]
 
@@ -61,11 +61,13 @@ class Plan(Protocol):
         requests: the writes, as they are sent.
         body: the fields of the transaction.
         nested: whether each write, or each group, has its own outcome; if not, they have one.
+        unsent: the answers of the writes that are not sent, by their places.
         doubted: the number of the session if the response shows that it may have ended.
     """
 
     requests: list[WriteRequest]
     body: bytes
+    unsent: dict[int, Answer]
 
     @property
     def nested(self) -> bool: ...
@@ -78,11 +80,7 @@ class Plan(Protocol):
         ...
 
     def answers(self, response: Any) -> list[Pending]:
-        """Return the answers, or the next attempts, from the response without those results."""
-        ...
-
-    def settled(self, answers: Sequence[Pending]) -> list[Pending]:
-        """Return the answers of a transaction that were read back."""
+        """Return the answers, or the writes to send again, without those results."""
         ...
 
 
@@ -95,7 +93,7 @@ class NestedPlan:
         size: the most members of a group.
         guard: the condition that there are no sessions; empty if there are any.
         counters: the counters of sequential puts.
-        plain: whether no write has options, and none is an attempt.
+        plain: whether no write has options, and none is sent again.
         joint: whether writes that expect versions may share their conditions.
 
     Attributes:
@@ -118,7 +116,7 @@ class NestedPlan:
         self._shared = shared = Shared(requests, terms, counters)
         self.requests = shared.requests
         self._size = size
-        self._preset: dict[int, Answer] = {}
+        self.unsent: dict[int, Answer] = {}
         joined: Sequence[int] = _joinable(requests, size) if joint else ()
         created = _ephemeral_creations(requests) if joint and not plain else ()
         if plain and guard and not joined:
@@ -202,18 +200,14 @@ class NestedPlan:
         return read_response(answer, [None] * before + [group.answered for group in self._groups])
 
     def answers(self, response: Any) -> list[Pending]:
-        """Return the answers, or the next attempts, from the response. See :class:`Plan`."""
+        """Return the answers, or the writes to send again, from the response. See :class:`Plan`."""
         answers: list[Any] = [_UNSET] * len(self.requests)
         revision = response.header.revision
         for group, result in zip(self._groups, response.responses, strict=True):
             group.read(result, revision, answers)
-        for place, answer in self._preset.items():
+        for place, answer in self.unsent.items():
             answers[place] = answer
         return answers
-
-    def settled(self, answers: Sequence[Pending]) -> list[Pending]:
-        """Return the answers of a transaction that were read back. See :class:`Plan`."""
-        return [self._preset.get(place, answer) for place, answer in enumerate(answers)]
 
     def _members(self, places: Sequence[int]) -> list[SeparateWrite]:
         return [SeparateWrite(self.requests[place], place, self._shared.terms) for place in places]
@@ -223,7 +217,7 @@ class NestedPlan:
         for above, ordered, numbers in _numbered(self.requests, places, self._shared.counters):
             if numbers is None:
                 for place in ordered:
-                    self._preset[place] = _used_up(self.requests[place].path)
+                    self.unsent[place] = _used_up(self.requests[place].path)
                 continue
             _name(self.requests, ordered, numbers)
             # Those without a condition on the session come first and set the counter: no others
@@ -260,7 +254,7 @@ class FlatPlan:
         self._terms = terms
         self.doubted: int | None = None
         self._counters = counters
-        self._preset: dict[int, Answer] = {}
+        self.unsent: dict[int, Answer] = {}
         self._numbers: list[tuple[str, Numbers]] = []
         compares: list[bytes] = []
         changes: list[bytes] = []
@@ -274,7 +268,7 @@ class FlatPlan:
         for above, ordered, numbers in _numbered(self.requests, sequential, counters):
             if numbers is None:
                 for place in ordered:
-                    self._preset[place] = _used_up(requests[place].path)
+                    self.unsent[place] = _used_up(requests[place].path)
                 continue
             _name(self.requests, ordered, numbers)
             self._numbers.append((above, numbers))
@@ -284,7 +278,7 @@ class FlatPlan:
         self._sent = [
             (request, lower(request))
             for place, request in enumerate(self.requests)
-            if place not in self._preset
+            if place not in self.unsent
         ]
         for request, lowered in self._sent:
             form = form_of(lowered, terms.prefix, on_lease=terms.on_lease, there=there_of(request))
@@ -298,19 +292,15 @@ class FlatPlan:
         return parsed(answer)
 
     def answers(self, response: Any) -> list[Pending]:
-        """Return the answers, or the next attempts, from the response. See :class:`Plan`."""
+        """Return the answers, or the writes to send again, from the response. See :class:`Plan`."""
         results = iter(response.responses)
         found = (
             self._applied(response, results) if response.succeeded else iter(self._refused(results))
         )
         return [
-            self._preset[place] if place in self._preset else next(found)
+            self.unsent[place] if place in self.unsent else next(found)
             for place in range(len(self.requests))
         ]
-
-    def settled(self, answers: Sequence[Pending]) -> list[Pending]:
-        """Return the answers of a transaction that were read back. See :class:`Plan`."""
-        return [self._preset.get(place, answer) for place, answer in enumerate(answers)]
 
     def _applied(self, response: Any, results: Iterator[Any]) -> Iterator[Pending]:
         for _ in self._numbers:
@@ -337,7 +327,7 @@ class FlatPlan:
             if answer is not None and is_sequential(request):
                 taken.add(parent(request.path))
             # Operations that are not at fault are sent again unchanged.
-            answers.append(answer or Attempt(request, there_of(request)))
+            answers.append(answer or OtherForm(request, there_of(request)))
         for (above, numbers), value in zip(self._numbers, found, strict=True):
             if above not in taken:
                 self._counters.give_back(above, numbers)
@@ -370,7 +360,7 @@ def _joinable(requests: Sequence[WriteRequest], size: int) -> list[int]:
             request.kind == "put"
             and request.expected_version is not None
             and request.options is None
-            and not isinstance(request, Attempt)
+            and not isinstance(request, OtherForm)
         )
         or (request.options is not None and _joins(request, size))
     ]
@@ -384,7 +374,7 @@ def _ephemeral_creations(requests: Sequence[WriteRequest]) -> list[int]:
         for place, request in enumerate(requests)
         if request.expected_version == ABSENT
         and request.options == _EPHEMERAL
-        and not isinstance(request, Attempt)
+        and not isinstance(request, OtherForm)
     ]
     return found if len(found) >= _FEWEST_JOINT else []
 
@@ -395,7 +385,7 @@ def _joins(request: WriteRequest, size: int) -> bool:
     return (
         isinstance(options, TransactionOptions)
         and options.by_version
-        and not isinstance(request, Attempt)
+        and not isinstance(request, OtherForm)
         and len(options.parts) <= min(size, _MOST_JOINT_PARTS)
         # Its puts show whether it was applied, if the answer is lost.
         and len(options.checked) < len(options.parts)
@@ -423,7 +413,7 @@ def _name(requests: list[WriteRequest], places: Sequence[int], numbers: Numbers)
     """Give sequential puts their paths."""
     for number, place in enumerate(places, numbers.first):
         request = requests[place]
-        requests[place] = Attempt(request, path=f"{request.path}{number:010}")
+        requests[place] = OtherForm(request, path=f"{request.path}{number:010}")
 
 
 def _used_up(path: str) -> UnsupportedError:

@@ -7,6 +7,9 @@ write id's revision. After the deadline, the client shuts the transaction out in
 the call ends only when the transaction can no longer take effect. Later operations on its paths
 wait for that, so the transaction never overtakes them.
 
+A transaction that cannot be shut out ends as unknown, and may still take effect: there are no write
+ids, etcd refuses the attempts or has no space after the deadline, or the store is closed.
+
 A kill can cost a single etcd before 3.5.5 writes that it had acknowledged. Writes without an answer
 are settled all the same, by the state that etcd remembers.
 """
@@ -36,8 +39,8 @@ from ..wire.errors import EtcdRefusedError, Reason, UnansweredError, reason_of
 from ..wire.fields import below_of
 from ..wire.members import tells_leases
 from ..wire.protos import messages
-from .attempts import Pending, Terms
 from .forms import Unclear, answer_at_revision, answer_from_before, changes_of
+from .pending import Pending, Terms
 from .plan import Plan
 from .write_ids import WriteId, WriteIds
 
@@ -104,7 +107,7 @@ class TxnSettler:
             # The transaction was applied. Nothing shows that for each transaction nested in it.
             outcome = [_applied_somehow(request, plan, unknown) for request in plan.requests]
         if isinstance(outcome, list):
-            return plan.settled(outcome)
+            return [plan.unsent.get(place, answer) for place, answer in enumerate(outcome)]
         with readable(write=True):
             return plan.answers(outcome)
 

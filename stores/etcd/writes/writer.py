@@ -31,17 +31,17 @@ from ..wire.batches import errors_as_answers, halves, in_parts, packed, parsed, 
 from ..wire.connection import EtcdConnection, FlatOnlyError
 from ..wire.errors import EtcdRefusedError, Reason
 from ..wire.fields import delete, read_key, rebind, revision_is, then
-from .attempts import (
-    Attempt,
+from .counters import Counters
+from .forms import crossing, sets_key
+from .pending import (
     LeaseDetached,
+    OtherForm,
     Pending,
     Terms,
     is_by_version,
     is_ephemeral,
     is_sequential,
 )
-from .counters import Counters
-from .forms import crossing, sets_key
 from .plan import FlatPlan, NestedPlan, Plan, weight
 from .settling import TxnSettler
 
@@ -52,7 +52,7 @@ _log = get_logger(__name__)
 # So many times, writes are sent again without a pause.
 _AT_ONCE: Final = 3
 # The types of answers that show that a condition did not hold.
-_REFUSED: Final = (Attempt, BadVersionError, TransactionRefusedError)
+_REFUSED: Final = (OtherForm, BadVersionError, TransactionRefusedError)
 # Without options, they show without a step whether they overwrite a value.
 _PLAIN_KINDS: Final = frozenset({"put", "delete"})
 # The most ephemeral paths to remember.
@@ -162,38 +162,38 @@ class Writer:
             requests = self._in_present_session(requests)
         if known := bool(self._kept):
             requests = [self._in_known_form(request) for request in requests]
-        answers = self._attempt(requests, deadline, plain=plain and not known)
+        answers = self._round(requests, deadline, plain=plain and not known)
         if known:
             self._note(requests, answers)
         rounds = 0
         kinds = set(map(type, answers))
         self._refusals.saw(len(answers), refused=not kinds.isdisjoint(_REFUSED))
-        while Attempt in set(map(type, answers)):
+        while OtherForm in set(map(type, answers)):
             again = [
                 (place, answer)
                 for place, answer in enumerate(answers)
-                if isinstance(answer, Attempt)
+                if isinstance(answer, OtherForm)
             ]
             self._connection.tally.add("conflict")
             rounds += 1
-            attempts = [answer for _, answer in again]
+            others = [answer for _, answer in again]
             # An error of this round is not one of the writes that have their answers.
-            attempt = partial(self._attempt_again, rounds - _AT_ONCE)
-            found = errors_as_answers(attempt, attempts, deadline)
-            self._note(attempts, found)
+            send = partial(self._next_round, rounds - _AT_ONCE)
+            found = errors_as_answers(send, others, deadline)
+            self._note(others, found)
             answers = [*answers]
             for (place, _), answer in zip(again, found, strict=True):
                 answers[place] = answer
         return cast("Sequence[Answer]", answers)
 
-    def _attempt_again(
+    def _next_round(
         self, late: int, requests: Sequence[WriteRequest], deadline: float
     ) -> Sequence[Pending]:
-        """Execute attempts; if ``late`` rounds were no use, after a pause."""
+        """Execute writes in another form; if ``late`` rounds were no use, after a pause."""
         if late > 0:
             self._connection.pause(late)
         # Other clients have moved the counters during a pause, and would do so each time.
-        return self._attempt(requests, deadline, refresh=late > 0)
+        return self._round(requests, deadline, refresh=late > 0)
 
     def _in_present_session(self, requests: Sequence[WriteRequest]) -> Sequence[WriteRequest]:
         """Return the requests with a session for those that name none, also in further rounds."""
@@ -202,7 +202,7 @@ class Writer:
             assert request.options is not None
             if request.options.ephemeral and request.session is None:
                 changed = changed or [*requests]
-                changed[place] = Attempt(request, session=self._session.number)
+                changed[place] = OtherForm(request, session=self._session.number)
         return changed or requests
 
     def _in_known_form(self, request: WriteRequest) -> WriteRequest:
@@ -215,14 +215,14 @@ class Writer:
         if not any(step.path in kept for step in puts):
             return request
         unconditional = isinstance(lowered, Step) and lowered.condition == "any"
-        # An attempt shares no conditions.
-        return Attempt(request, frozenset((0,) if unconditional else ()))
+        # What is sent in another form shares no conditions.
+        return OtherForm(request, frozenset((0,) if unconditional else ()))
 
     def _note(self, requests: Sequence[WriteRequest], answers: Sequence[Pending]) -> None:
         """Remember which paths are ephemeral, and forget those that no longer are."""
         for request, answer in zip(requests, answers, strict=True):
             # Creations of ephemeral values would fill the memory.
-            if not isinstance(request, Attempt) or (is_ephemeral(request) and not request.there):
+            if not isinstance(request, OtherForm) or (is_ephemeral(request) and not request.there):
                 continue
             for stat in answer if isinstance(answer, list) else (answer,):
                 if not isinstance(stat, Stat):
@@ -232,7 +232,7 @@ class Writer:
                 elif len(self._kept) < _KEPT:
                     self._kept[stat.path] = None
 
-    def _attempt(
+    def _round(
         self,
         requests: Sequence[WriteRequest],
         deadline: float,
@@ -240,7 +240,7 @@ class Writer:
         plain: bool = False,
         refresh: bool = False,
     ) -> Sequence[Pending]:
-        """Execute writes; return answers, and attempts for those that have to be sent again.
+        """Execute writes; return answers, and other forms of those that have to be sent again.
 
         ``refresh`` says that what is known of the counters is old.
         """
@@ -250,7 +250,7 @@ class Writer:
             terms, lost = self._terms_of(unusual, deadline)
             if lost:
                 rest = [request for place, request in enumerate(requests) if place not in lost]
-                found = iter(errors_as_answers(self._attempt, rest, deadline) if rest else ())
+                found = iter(errors_as_answers(self._round, rest, deadline) if rest else ())
                 return [lost.get(place) or next(found) for place in range(len(requests))]
             self._learn_counters(unusual, deadline, refresh=refresh)
         try:
@@ -269,7 +269,7 @@ class Writer:
             self._session.doubt(terms.lease.number)
             if self._session.number == terms.lease.number:
                 raise
-        return self._attempt(requests, deadline, plain=plain)
+        return self._round(requests, deadline, plain=plain)
 
     def _terms_of(
         self, unusual: Sequence[tuple[int, WriteRequest]], deadline: float
@@ -334,7 +334,7 @@ class Writer:
         if plan.depth > self._capacity.direct:
             if len(requests) == 1:
                 return [_too_many_conditions(requests[0], self._capacity.max_txn_ops)]
-            return in_parts(self._attempt, halves(requests), deadline)
+            return in_parts(self._round, halves(requests), deadline)
         try:
             answers = self._execute(plan, deadline)
         except EtcdRefusedError as refusal:
@@ -342,7 +342,7 @@ class Writer:
                 raise
             if not self._guard.forbidden(deadline):
                 raise
-            return self._attempt(requests, deadline)
+            return self._round(requests, deadline)
         if plan.guard_failed:
             self._guard.failed()
         return answers

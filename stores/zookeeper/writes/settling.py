@@ -14,6 +14,9 @@ a pause, until an answer shows one of these:
 After the deadline, the multi is shut out, too; so is a multi that is longer than the server
 accepts. Either way, a multi ends only when it can no longer take effect, so it never overtakes
 later operations on its paths.
+
+A multi that cannot be shut out ends as unknown, and may still take effect: there are no slots, the
+server refuses the attempt to shut it out or answers it unreadably, or the store is closed.
 """
 
 from __future__ import annotations

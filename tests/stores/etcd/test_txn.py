@@ -17,11 +17,11 @@ from batchkeeper.stores.etcd.session.session import SessionLease
 from batchkeeper.stores.etcd.wire.batches import even_parts
 from batchkeeper.stores.etcd.wire.fields import none_within
 from batchkeeper.stores.etcd.wire.protos import messages
-from batchkeeper.stores.etcd.writes.attempts import Attempt, Terms
 from batchkeeper.stores.etcd.writes.counters import Counters
 from batchkeeper.stores.etcd.writes.forms import form_of, operations_of, weight_of
 from batchkeeper.stores.etcd.writes.groups import session_exists
 from batchkeeper.stores.etcd.writes.hot import nested_write
+from batchkeeper.stores.etcd.writes.pending import OtherForm, Terms
 from batchkeeper.stores.etcd.writes.plan import FlatPlan, NestedPlan
 
 PREFIX = "/prä"
@@ -178,7 +178,7 @@ def test_a_flat_batch_stands_or_falls_as_one(operations: list[Any], there: bool)
     The number of operations is known before they are made.
     """
     again = frozenset((0,)) if there else frozenset[int]()
-    attempts = [Attempt(operation, again) for operation in operations]
+    attempts = [OtherForm(operation, again) for operation in operations]
     wanted = [careful(operation, there=there) for operation in operations]
     body = FlatPlan(attempts, TERMS, Counters("")).body
     assert messages.TxnRequest.FromString(body) == messages.TxnRequest(

@@ -1,8 +1,8 @@
-"""Writes on their way: with the terms of a transaction, and as attempts of the same write.
+"""Writes on their way: the terms of a transaction, and writes that are sent again in another form.
 
 A write in one form may turn out not to suit the state that it finds: a plain put finds an ephemeral
 value, a sequence has been moved on by another client. It was then not applied, for certain, and its
-answer is an :class:`Attempt`: the same write, to be sent in the form that suits. No caller sees it.
+answer is an :class:`OtherForm`: the same write, sent in the form that suits. No caller sees it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..session.session import SessionLease
 from ..wire.fields import on_lease
 
 __all__ = [
-    "Attempt",
+    "OtherForm",
     "LeaseDetached",
     "Pending",
     "Terms",
@@ -54,7 +54,7 @@ def _of_request(name: str) -> Any:
     return property(attrgetter(f"request.{name}"))
 
 
-class Attempt:
+class OtherForm:
     """A write that is to be sent in another form than it would be at first.
 
     Attributes:
@@ -80,7 +80,7 @@ class Attempt:
         path: str | None = None,
         session: int | None = None,
     ) -> None:
-        self.request: WriteRequest = write.request if isinstance(write, Attempt) else write
+        self.request: WriteRequest = write.request if isinstance(write, OtherForm) else write
         self.options = options = write.options
         self.there = there
         self.path: str = path or self.request.path
@@ -106,12 +106,12 @@ class LeaseDetached(NamedTuple):
 
 
 #: The answer to a write, or what comes next.
-Pending: TypeAlias = Answer | Attempt | LeaseDetached
+Pending: TypeAlias = Answer | OtherForm | LeaseDetached
 
 
 def there_of(write: WriteRequest) -> frozenset[int]:
-    """Return the places of the puts of a write that found a value in an earlier attempt."""
-    return write.there if isinstance(write, Attempt) else frozenset()
+    """Return the places of the puts of a write that found a value when it was sent before."""
+    return write.there if isinstance(write, OtherForm) else frozenset()
 
 
 def is_by_version(write: PartRequest) -> bool:
