@@ -19,7 +19,7 @@ EXAMPLE = str(Path(__file__).parents[2] / "examples" / "job_queue.py")
 @pytest.mark.slow
 def test_the_demonstration() -> None:
     """Without arguments it runs in memory: two jobs are done, one fails three times."""
-    ended = run_python(EXAMPLE, "--idle", "0.3", check=True)
+    ended = run_python(EXAMPLE, check=True)
     *lines, last = ended.stdout.splitlines()
     assert sorted(lines) == [
         "attempt 1 failed: an empty mail",
@@ -36,7 +36,7 @@ def test_workers_of_a_server(fresh_url: Callable[[str], str]) -> None:
     """Jobs are put by one process and done by another, and a bad one is put aside."""
     url = fresh_url("etcd")
     run_python(EXAMPLE, url, "put", "a", "b", "c", "", check=True)
-    ended = run_python(EXAMPLE, url, "work", "--rate", "50", "--idle", "1", check=True)
+    ended = run_python(EXAMPLE, url, "work", "--rate", "50", check=True)
     assert {f"delivered {text}" for text in "abc"} <= {*ended.stdout.splitlines()}
     with bk.open_store(url) as store:
         assert len(store.get_children("/mail/failed").result()) == 1
