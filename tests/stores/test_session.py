@@ -270,7 +270,9 @@ class Sessions(RuleBasedStateMachine):
         if message.session == present:
             if message.timeout == 0:
                 self.number += 1
-            elif message.sent >= self.known[present][0]:
+                self.hear(machine.ended(message.session, self.now))
+                return
+            if message.sent >= self.known[present][0]:
                 self.known[present] = (message.sent, message.timeout)
         self.hear(machine.renewed(message.session, message.timeout, message.sent))
 
