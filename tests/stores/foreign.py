@@ -118,8 +118,12 @@ def put_raw(url: str, values: Mapping[bytes, bytes]) -> None:
     parsed = parse_url(url)
     if parsed.scheme == "etcd":
         with etcd_client(url) as (client, prefix):
-            for key, value in values.items():
-                client.put(prefix.encode() + key, value)
+            puts = [
+                client.transactions.put(prefix.encode() + key, value)
+                for key, value in values.items()
+            ]
+            for start in range(0, len(puts), 100):
+                client.transaction([], puts[start : start + 100], [])
     elif parsed.scheme == "rocksdb":
         put_records(url, {key: _HEADER.pack(1, 0, 1, 0, 0) + v for key, v in values.items()})
     else:
