@@ -60,6 +60,8 @@ class KeepAlives:
             )
         except ValueError as error:  # from gRPC, for a call on a closed channel
             raise StoreClosedError("the store is closed") from error
+        if self.silent:  # already, and the thread of the requests had no call to cancel
+            self._call.cancel()
 
     def __iter__(self) -> Iterator[tuple[float, int]]:
         """Yield the time when each request was sent, and the TTL that its answer grants.

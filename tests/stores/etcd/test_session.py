@@ -480,16 +480,34 @@ class LateMember:
     def _receive(self, requests: Iterator[Any]) -> None:
         for number, _ in enumerate(requests):
             answer = messages.LeaseKeepAliveResponse(TTL=number + 1)
-            threading.Timer(0.2 * number, self._late.put, (answer,)).start()
+            threading.Timer(1.0 * number, self._late.put, (answer,)).start()
 
 
 def test_a_member_that_answers_keep_alives_at_its_own_times_is_not_given_up() -> None:
     """``etcd grpc-proxy`` does that, and answers other requests at once."""
     for answers in (True, False):
-        beats = KeepAlives(LateMember(answers=answers), 1, 0.03)  # type: ignore[arg-type]
+        beats = KeepAlives(LateMember(answers=answers), 1, 1.5)  # type: ignore[arg-type]
         with closing(beats):
             assert len([*itertools.islice(beats, 2)]) == 1 + answers
             assert beats.silent is not answers
+
+
+class SlowToCall(LateMember):
+    """A member that is silent before the client has its call."""
+
+    def _receive(self, requests: Iterator[Any]) -> None:
+        assert len([*requests]) == 1
+
+    def keep_alive(self, requests: Iterator[Any], metadata: Any) -> Any:
+        self._receive(requests)
+        return self
+
+
+def test_a_member_that_is_silent_from_the_start_is_given_up() -> None:
+    """The wait for its answers ends, although there was no call to cancel at first."""
+    beats = KeepAlives(SlowToCall(answers=False), 1, 0.03)  # type: ignore[arg-type]
+    with closing(beats):
+        assert ([*beats], beats.silent) == ([], True)
 
 
 # --- logins
