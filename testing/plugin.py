@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "needs(*capabilities): runs on the stores that state these capabilities"
     )
     config.addinivalue_line("markers", "call: the call decides, before any store is reached")
+    config.addinivalue_line("markers", "slow: takes more than half a second")
     url: str | None = config.getoption("batchkeeper_store")
     if url is None:
         return

@@ -80,8 +80,9 @@ def suite(
     """Run pytest with the plugin in an empty folder; return its code, its counts and its output."""
     project = package.parent / "project"
     project.mkdir(exist_ok=True)
-    # Or pytest would find the settings of this project, if the folder lies in it.
-    (project / "pytest.ini").write_text("[pytest]\n")
+    # Or pytest would find the settings of this project, if the folder lies in it. Many projects
+    # allow only the markers that they know.
+    (project / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
     done = subprocess.run(
         [
             *(
