@@ -23,8 +23,8 @@ FILE holds the operations, in order, as JSON lines:
   {"op": "check", "path": "/owner", "expected_version": 3}
   {"op": "put", "path": "/state", "value": "done", "expected_version": "absent"}
   {"op": "delete", "path": "/task", "expected_revision": 17}
-A value is a text, or {"base64": "AAEC"}. A check needs a condition; a put and a delete may have
-one.
+A value is a text, {"base64": "AAEC"}, or any other JSON, as for load. A check needs a condition; a
+put and a delete may have one.
 The results are lines of JSON in the same order, or with -o json one array. If an operation does
 not hold, nothing is changed, and the message names it.
 """

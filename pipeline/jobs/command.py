@@ -123,7 +123,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for job in (load, export, restore):
         job.add_argument(
             "--store",
-            metavar="URL",
+            metavar="URL|NAME",
             default=argparse.SUPPRESS,
             help="the store (default: $BATCHKEEPER_STORE)",
         )
