@@ -807,19 +807,22 @@ def test_a_prefix_that_may_not_be_read_any_more(
 def test_nodes_of_others_below_the_prefix(
     url: str, other: KazooClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nodes that may not be read do not end a watch; the log names them."""
+    """Nodes that may not be read do not end a watch; the log names those that it does not report.
+
+    ZooKeeper before 3.8.4 and 3.9.2 reports them all the same, and says that they exist.
+    """
     other.add_auth("digest", "anna:anna's")
     other.create("/a", b"")
     other.create("/a/hers", b"1", acl=[make_digest_acl("anna", "anna's", all=True)])
     with closing(connected(url)) as backend:
         seen = Seen(backend, "/a")
-        assert "first=['/a/hers']" in caplog.text
+        named = "first=['/a/hers']" in caplog.text
         other.set("/a/hers", b"2")
         other.create("/a/hers/too", b"1", acl=[make_digest_acl("anna", "anna's", all=True)])
         put(backend, "/a/mine")
         until(lambda: ("created", "/a/mine") in seen.changes())
-        # ZooKeeper before 3.8.4 and 3.9.2 reports them all the same.
-        assert {path for _, path in seen.changes()} <= {"/a/mine", "/a/hers", "/a/hers/too"}
+        hers = set() if named else {"/a/hers", "/a/hers/too"}
+        assert {path for _, path in seen.changes()} == {"/a/mine", *hers}
 
 
 def test_credentials_that_are_refused_later(
@@ -843,6 +846,8 @@ def test_credentials_that_are_refused_later(
             Seen(backend, "/")
 
 
+# kazoo leaves the socket of an attempt that took too long to the garbage collector.
+@pytest.mark.filterwarnings("ignore:.*SSLSocket:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.server
 def test_tls_with_certificates_and_a_login(own_directory: Callable[[str], Path]) -> None:
     """Over TLS, thousands of events arrive whole, and the session proves that it lives."""
