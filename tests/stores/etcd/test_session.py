@@ -184,7 +184,9 @@ def test_a_revoked_lease_is_noticed(server: EtcdServer, other: Other) -> None:
         assert not other.there(b"/ephemeral")
 
 
-def test_doubt_finds_the_end_at_once(server: EtcdServer, other: Other) -> None:
+def test_doubt_finds_the_end_at_once(
+    server: EtcdServer, other: Other, caplog: pytest.LogCaptureFixture
+) -> None:
     """Whoever saw that the session key is gone need not wait for the next keep-alive."""
     told = Told()
     with opened(server.url, session_timeout=600) as backend:
@@ -192,7 +194,8 @@ def test_doubt_finds_the_end_at_once(server: EtcdServer, other: Other) -> None:
         taken = backend.session.take(1, soon())
         other.revoke(taken.lease)
         backend.session.doubt(2)  # of another session: nothing happens
-        assert backend.session.number == 1
+        # The first keep-alive may still be under way, and finds the end as well. It says so.
+        assert backend.session.number == 1 or "etcd session lost" in caplog.text
         backend.session.doubt(1)
         assert backend.session.number == 2
         backend.session.doubt(1)
