@@ -709,7 +709,7 @@ def test_sixty_four_threads_stay_within_the_bounds(
         assert sample.reads.in_flight <= 2
         assert sample.singles.in_flight <= sample.singles.queued <= 3
         assert sample.writes.waiting + sample.reads.waiting <= 64
-    assert min(shares) * 10 > sum(shares) / 64, f"some get much less done than others: {shares}"
+    assert min(shares) * 10 > max(shares), f"some threads get much less done than others: {shares}"
     operations = 2 * sum(by_thread)
     end = store.metrics()
     lanes = (end.reads, end.writes, end.singles)

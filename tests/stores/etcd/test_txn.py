@@ -178,9 +178,9 @@ def test_a_flat_batch_stands_or_falls_as_one(operations: list[Any], there: bool)
     The number of operations is known before they are made.
     """
     again = frozenset((0,)) if there else frozenset[int]()
-    attempts = [OtherForm(operation, again) for operation in operations]
+    others = [OtherForm(operation, again) for operation in operations]
     wanted = [careful(operation, there=there) for operation in operations]
-    body = FlatPlan(attempts, TERMS, Counters("")).body
+    body = FlatPlan(others, TERMS, Counters("")).body
     assert messages.TxnRequest.FromString(body) == messages.TxnRequest(
         compare=[guard for guards, _, _ in wanted for guard in guards],
         success=[change for _, changes, _ in wanted for change in changes],
