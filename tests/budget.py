@@ -1,8 +1,9 @@
 """What the suite weighs, by folder, beside what it may weigh: ``budget.toml``.
 
 Counts above the budget fail the run: tests, tests that need a server, servers and Sparks that were
-started. Seconds are shown only, because a busy machine would fail them. Whoever adds a test above
-the budget takes another away, or says in the change why the suite has to grow.
+started; and so does a run that leaves gigabytes on the disk. Seconds are shown only, because a busy
+machine would fail them. Whoever adds a test above the budget takes another away, or says in the
+change why the suite has to grow.
 
 A run of everything (``--full``) has no budget.
 """
@@ -35,6 +36,8 @@ _PROGRAMS: Final = {
 }
 
 _SLOWEST: Final = 10
+# The most bytes that tests which have passed may leave on the disk.
+_LEFT: Final = 2**30
 
 
 class Budget:
@@ -135,6 +138,9 @@ class Budget:
     def _excess(self, config: pytest.Config) -> list[str]:
         if config.option.full:
             return []
+        if (left := _size(config.option.basetemp)) > _LEFT:
+            where = f"{left >> 20:,} MiB in {config.option.basetemp}"
+            return [f"above the budget: tests left {where}, not {_LEFT >> 20:,} (idle.py)"]
         return [
             f"above the budget: tests/{name} has {counts[what]} {what}, and may have "
             f"{self._may(name, what)}; take some away (tests/budget.toml)"
@@ -145,6 +151,12 @@ class Budget:
 
     def _may(self, name: str, what: str) -> int:
         return self._allowed.get(name, {}).get(what, 0)
+
+
+def _size(directory: str | None) -> int:
+    """Return the bytes on the disk below a directory of this run, and 0 if it has none."""
+    files = Path(directory).rglob("*") if directory else ()
+    return sum(file.lstat().st_blocks * 512 for file in files)
 
 
 def folder(file: str) -> str:

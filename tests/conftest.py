@@ -11,10 +11,8 @@ import gc
 import itertools
 import os
 import re
-import shutil
 import signal
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
@@ -30,7 +28,8 @@ from batchkeeper.stores.kinds import BUILT_IN
 from batchkeeper.testing.servers import SERVERS, EtcdServer, LocalServer, ZooKeeperServer, releases
 
 from .budget import Budget
-from .idle import IdleServers, Server
+from .failing import Failing
+from .idle import IdleServers, Server, no_data_left
 from .java import SHORT_LIVED, archive_classes, use_archive, zookeeper_flags
 from .proxy import Proxy
 
@@ -39,9 +38,6 @@ from .proxy import Proxy
 hypothesis.settings.register_profile("batchkeeper", deadline=None, max_examples=40)
 hypothesis.settings.register_profile("full", deadline=None, max_examples=400)
 hypothesis.settings.load_profile("batchkeeper")
-
-# The bytes that a whole run needs on the disk at a time, with a reserve.
-_DISK = 2 * 2**30
 
 # A test needs a server in three cases: the name of a fixture shows that it starts one, a parameter
 # shows that it creates stores of a kind with a server, or it has the mark `server`.
@@ -268,12 +264,13 @@ def _archive(archive: Path, budget: Budget) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to begin on a full disk, on which servers fail one after the other, and slowly.
+    """Set the environment of the servers.
 
-    It also sets the environment of the servers, and makes Ctrl-C work if a shell has started the
-    run in the background, where Python ignores it.
+    It also makes Ctrl-C work if a shell has started the run in the background, where Python ignores
+    it.
     """
     config.pluginmanager.register(Budget(), "budget")
+    config.pluginmanager.register(Failing(), "failing")
     for variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
         os.environ.setdefault(variable, " ".join(SHORT_LIVED))
     # The heap of a test's etcd is small, so that a fifth of its work is to collect garbage.
@@ -287,14 +284,6 @@ def pytest_configure(config: pytest.Config) -> None:
         # acknowledged (#14370). So it is used only where there is no other.
         with suppress(releases.ServerMissingError):
             os.environ.setdefault("BATCHKEEPER_ETCD", str(releases.find_durable_etcd()))
-    there = Path(config.option.basetemp or tempfile.gettempdir()).absolute().parent
-    free = shutil.disk_usage(there).free
-    if free < _DISK:
-        pytest.exit(
-            f"the tests' servers need {_DISK >> 20:,} MiB on the disk of {there}, "
-            f"but only {free >> 20:,} MiB are free",
-            returncode=pytest.ExitCode.USAGE_ERROR,
-        )
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -321,7 +310,8 @@ def shared_servers(
         @functools.cache
         def server(name: str) -> LocalServer:
             options = {"jvm_flags": zookeeper_flags()} if name == "zookeeper" else {}
-            return stack.enter_context(SERVERS[name](tmp_path_factory.mktemp(name), **options))
+            made = SERVERS[name](tmp_path_factory.mktemp(name), **options)
+            return stack.enter_context(no_data_left(made))
 
         def running(name: str) -> LocalServer:
             with budget.shared():

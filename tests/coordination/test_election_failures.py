@@ -17,6 +17,7 @@ from batchkeeper.ops import Put
 from batchkeeper.ops.errors import LockBusyError, TransactionRefusedError
 from batchkeeper.testing.servers import EtcdServer, LocalServer, ZooKeeperServer
 
+from ..idle import no_data_left
 from ..proxy import Proxy
 from ..waiting import PATIENCE, until
 from .candidates import PATH, Heard, entries, never_two, remove_leader
@@ -44,7 +45,7 @@ def server(
         made = ZooKeeperServer(
             directory, tick_time=1000, jvm_flags=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
         )
-    with made:
+    with no_data_left(made):
         yield made
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from batchkeeper.testing.servers import LocalServer
 
+from ..idle import no_data_left
 from .nemesis import Nemesis, server_to_hurt
 
 
@@ -20,7 +21,8 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalServer]:
     """A server of each kind in turn, to which these tests may do harm."""
-    with server_to_hurt(request.param, tmp_path_factory.mktemp(request.param)) as running:
+    server = server_to_hurt(request.param, tmp_path_factory.mktemp(request.param))
+    with no_data_left(server) as running:
         yield running
 
 

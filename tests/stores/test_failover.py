@@ -18,6 +18,7 @@ from batchkeeper.stores.etcd.wire.connection import EtcdConnection
 from batchkeeper.testing.servers import LocalServer
 
 from ..clusters import three_members
+from ..idle import no_data_left
 from ..waiting import PATIENCE, soon, until
 from .foreign import said_by_zookeeper
 
@@ -36,7 +37,8 @@ def started(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalServer]:
     """A cluster of each kind in turn, to which these tests may do harm."""
-    with three_members(request.param, tmp_path_factory.mktemp(request.param)) as cluster:
+    members = three_members(request.param, tmp_path_factory.mktemp(request.param))
+    with no_data_left(members) as cluster:
         yield cluster
 
 

@@ -49,6 +49,7 @@ from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages
 from batchkeeper.stores.etcd.writes.write_ids import WriteIds
 from batchkeeper.testing.servers import EtcdServer
 
+from ...idle import no_data_left
 from ...waiting import PATIENCE, soon, until
 from ..secured import LIMITED, ROOT, TlsEtcd, secured
 from .test_faults import under_way
@@ -509,7 +510,7 @@ def test_a_nested_request_never_goes_to_a_member_that_would_not_check_it(
 @pytest.fixture(scope="module")
 def tls_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsEtcd]:
     """An etcd with TLS that takes any client."""
-    with TlsEtcd(tmp_path_factory.mktemp("etcd"), asks=False) as server:
+    with no_data_left(TlsEtcd(tmp_path_factory.mktemp("etcd"), asks=False)) as server:
         yield server
 
 
@@ -521,7 +522,7 @@ def asking_etcd(
 
     The attribute ``secured`` says which.
     """
-    with TlsEtcd(tmp_path_factory.mktemp("etcd"), asks=True) as server:
+    with no_data_left(TlsEtcd(tmp_path_factory.mktemp("etcd"), asks=True)) as server:
         server.secured = request.param == "secured"
         if server.secured:
             secured(server)

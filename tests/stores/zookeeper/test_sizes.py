@@ -25,6 +25,7 @@ from batchkeeper.stores.zookeeper.session.sizes import ENVELOPE, Sizes
 from batchkeeper.stores.zookeeper.wire.errors import CONNECTION_LOSS
 from batchkeeper.testing.servers import ZooKeeperServer
 
+from ...idle import no_data_left
 from ...waiting import soon
 from ..calls import kinds
 from .altering import Altering
@@ -37,7 +38,8 @@ _LIMIT = 50_000
 def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """A server with a limit that is not a power of two."""
     flags = [f"-Djute.maxbuffer={_LIMIT}"]
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), jvm_flags=flags) as server:
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), jvm_flags=flags)
+    with no_data_left(server):
         yield server
 
 
