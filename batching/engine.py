@@ -702,13 +702,13 @@ class Engine:
 
     # Threads and numbers
 
-    def _thread(self, name: str, target: Callable[[], None]) -> Thread:
+    def _thread(self, name: str, target: Callable[..., None], *args: object) -> Thread:
         # Daemons, so that a store left open cannot keep the interpreter from ending. `lifetime`
         # drains it at exit.
-        return Thread(target=target, name=f"batchkeeper-{name}", daemon=True)
+        return Thread(target=target, args=args, name=f"batchkeeper-{name}", daemon=True)
 
     def _add_sender(self, lane: Lane) -> Thread:
-        thread = self._thread(f"{lane.name}-{len(lane.senders)}", lambda: self._send(lane))
+        thread = self._thread(f"{lane.name}-{len(lane.senders)}", self._send, lane)
         lane.senders.append(thread)
         return thread
 

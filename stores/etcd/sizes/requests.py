@@ -44,21 +44,6 @@ class Requests:
         """The most writes for a transaction that is answered with the values before."""
         return self._overwritten.values
 
-    def write(
-        self, writes: int, body: bytes, deadline: float, *, nested: bool, attempt: int | None
-    ) -> bytes:
-        """Send a transaction with a number of writes.
-
-        Raises:
-            MetadataStoreError: as ``EtcdConnection.call``, and for a transaction that is too large.
-        """
-        sent = time.monotonic()
-        answer = self.txn(body, deadline, write=True, nested=nested, attempt=attempt)
-        self._pace.took(writes, time.monotonic() - sent)
-        # The values just written predict the next ones as well as the overwritten ones do.
-        self._overwritten.saw(writes, max(len(body), len(answer)))
-        return answer
-
     def txn(
         self,
         body: bytes,
@@ -67,14 +52,18 @@ class Requests:
         write: bool,
         nested: bool = False,
         attempt: int | None = None,
+        writes: int = 0,
     ) -> bytes:
         """Send a transaction. See ``EtcdConnection.call``.
+
+        From those with a number of callers' ``writes``, it learns how many the next ones may have.
 
         Raises:
             EtcdRefusedError: it is too large, for this client or for etcd; or as from ``call``.
         """
         if len(body) > self._capacity.request_bytes.most:
             raise self._capacity.too_large(len(body))
+        sent = time.monotonic()
         try:
             answer = self._connection.call(
                 "txn", body, deadline, write=write, nested=nested, attempt=attempt
@@ -86,6 +75,10 @@ class Requests:
             raise self._capacity.too_large(len(body)) from refusal
         if write:
             self._capacity.request_bytes.accepted(len(body))
+        if writes:
+            self._pace.took(writes, time.monotonic() - sent)
+            # The values just written predict the next ones as well as the overwritten ones do.
+            self._overwritten.saw(writes, max(len(body), len(answer)))
         return bytes(answer)
 
     def ranges(self, body: bytes, deadline: float) -> bytes:

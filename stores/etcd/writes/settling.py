@@ -87,7 +87,7 @@ class TxnSettler:
             IndeterminateError: it was sent, and its outcome cannot be known: the store was closed,
                 etcd refuses the reads that would show it, the write id is gone, or there are no
                 write ids.
-            MetadataStoreError: as from ``Requests.write``; nothing was applied.
+            MetadataStoreError: as from ``Requests.txn``; nothing was applied.
         """
         try:
             while True:
@@ -114,8 +114,13 @@ class TxnSettler:
     def _send(self, plan: Plan, fields: bytes, deadline: float, attempt: int | None) -> Any:
         """Send the transaction with some fields before its own, and return its response."""
         body = fields + plan.body
-        answer = self._requests.write(
-            len(plan.requests), body, deadline, nested=plan.nested, attempt=attempt
+        answer = self._requests.txn(
+            body,
+            deadline,
+            write=True,
+            nested=plan.nested,
+            attempt=attempt,
+            writes=len(plan.requests),
         )
         with readable(write=True):
             return plan.parsed(answer, 1 if fields else 0)

@@ -336,7 +336,7 @@ class Writer:
                 return [_too_many_conditions(requests[0], self._capacity.max_txn_ops)]
             return in_parts(self._round, halves(requests), deadline)
         try:
-            answers = self._execute(plan, deadline)
+            answers = self._settler.run(plan, deadline)
         except EtcdRefusedError as refusal:
             if not guard or refusal.reason is not Reason.NOT_PERMITTED:
                 raise
@@ -345,7 +345,7 @@ class Writer:
             return self._round(requests, deadline)
         if plan.guard_failed:
             self._guard.failed()
-        return answers
+        return self._completed(plan, answers, deadline)
 
     def _flat(
         self, terms: Terms, requests: Sequence[WriteRequest], deadline: float
@@ -358,11 +358,12 @@ class Writer:
         if len(requests) == 1 and weight(requests[0]) > self._capacity.direct:
             return [_too_many_conditions(requests[0], self._capacity.max_txn_ops)]
         plan = FlatPlan(requests, terms, self._counters)
-        return self._execute(plan, deadline)
+        return self._completed(plan, self._settler.run(plan, deadline), deadline)
 
-    def _execute(self, plan: Plan, deadline: float) -> Sequence[Pending]:
-        """Execute a plan, exactly once, even if its answer is lost; return its answers."""
-        answers = self._settler.run(plan, deadline)
+    def _completed(
+        self, plan: Plan, answers: Sequence[Pending], deadline: float
+    ) -> Sequence[Pending]:
+        """Do what the answers of a plan ask for besides; return them."""
         if plan.doubted is not None:
             self._session.doubt(plan.doubted)
         if LeaseDetached in set(map(type, answers)):
