@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-#: The bytes that a whole run needs on the disk at a time, with a reserve.
-DISK: Final = 2 * 2**30
+# The bytes that a whole run needs on the disk at a time, with a reserve.
+_DISK: Final = 2 * 2**30
 # etcd reserves 64 MiB at a time, and so a disk is full to it that has less.
 _FULL: Final = 256 * 2**20
 
@@ -29,9 +29,9 @@ class Failing:
         """Refuse to begin without the space for a whole run."""
         self._plugins = config.pluginmanager
         self._disk = Path(config.option.basetemp or tempfile.gettempdir()).absolute().parent
-        if (free := self._free()) < DISK:
+        if (free := self._free()) < _DISK:
             pytest.exit(
-                f"the tests' servers need {DISK >> 20:,} MiB on the disk of {self._disk}, "
+                f"the tests' servers need {_DISK >> 20:,} MiB on the disk of {self._disk}, "
                 f"but only {free >> 20:,} MiB are free",
                 returncode=pytest.ExitCode.USAGE_ERROR,
             )

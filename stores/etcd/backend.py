@@ -114,12 +114,7 @@ class EtcdBackend:
         if len(requests) > self._most_writes(requests):
             parts = _pieces(requests, self._most_writes)
             return in_parts(self.write, parts, deadline)
-        limits = self.limits
-        try:
-            return self._writer.write(requests, deadline)
-        except EtcdRefusedError as error:
-            refusal = error
-        return self._in_parts(refusal, limits, self.write, self._write_size, requests, deadline)
+        return self._execute(self._writer.write, self.write, self._write_size, requests, deadline)
 
     def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
         """Execute reads in one transaction, or in as many as their answers need.
@@ -130,12 +125,7 @@ class EtcdBackend:
         if len(requests) > reader.most(requests):
             parts = _pieces(requests, reader.most)
             return in_parts(self.read, parts, deadline)
-        limits = self.limits
-        try:
-            return reader.read(requests, deadline)
-        except EtcdRefusedError as error:
-            refusal = error
-        return self._in_parts(refusal, limits, self.read, reader.size, requests, deadline)
+        return self._execute(reader.read, self.read, reader.size, requests, deadline)
 
     def sync(self, deadline: float) -> None:
         """Do nothing: reads are linearizable."""
@@ -161,20 +151,23 @@ class EtcdBackend:
                 most = min(most, values)
         return most
 
-    def _in_parts(
+    def _execute(
         self,
-        refusal: EtcdRefusedError,
-        limits: Limits,
+        once: Call[_R, Answer],
         again: Call[_R, Answer],
         size: Callable[[Sequence[_R]], int],
         requests: Sequence[_R],
         deadline: float,
     ) -> Sequence[Answer]:
-        """Execute requests ``again``, in parts if they were too large by ``size``, or raise."""
-        error = refusal.at(*paths_of(requests[0]))
-        too_many = refusal.reason is Reason.TOO_MANY_OPS
-        if len(requests) > 1 and not (too_many or isinstance(error, ValueTooLargeError)):
-            raise refusal
+        """Execute requests ``once``; if their ``size`` is too large, in parts with ``again``."""
+        limits = self.limits
+        try:
+            return once(requests, deadline)
+        except EtcdRefusedError as refusal:
+            error = refusal.at(*paths_of(requests[0]))
+            too_many = refusal.reason is Reason.TOO_MANY_OPS
+            if len(requests) > 1 and not (too_many or isinstance(error, ValueTooLargeError)):
+                raise
         if too_many:
             self._capacity.learn_max_txn_ops(limits, deadline)
             self._write_ids.permitted &= self._capacity.write_ids
