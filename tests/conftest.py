@@ -56,7 +56,9 @@ _CLASSES: Final = {"memory", "zookeeper"}
 # What asks for neither capability sees little of a server's fault but lost sessions, late answers
 # and errors. Each test of one takes one of the servers, in turns, so that a file has both.
 _TURNS: Final = ("etcd", "zookeeper")
-_IN_TURNS: Final = re.compile("(election|fencing|ledgers|lock|work)_failures|examples")
+_IN_TURNS: Final = re.compile(
+    "(election|fencing|ledgers|lock|work)_failures|coordination_histories|examples"
+)
 
 _HERE: Final = os.path.join(Path(__file__).parent, "")
 
@@ -64,8 +66,9 @@ _HERE: Final = os.path.join(Path(__file__).parent, "")
 # matplotlib and scipy take each process two seconds.
 _NOT_QUICK: Final = ("bench", "tools")
 
-# Where hubs own topics in two ways on two servers, each way is tested on one of them.
-_PAIRED: Final = {("ephemeral", "etcd"), ("compared", "zookeeper")}
+# Where hubs keep things in two ways, on two stores, a test has each way on one of them, and the
+# next test the other way round: so a file has all four.
+_WAYS: Final = {"ephemeral": 0, "compared": 1, "paths": 0, "tables": 1}
 
 # Fixtures that take long to make: where processes share the tests, one of them has all that use it,
 # and begins with them.
@@ -180,8 +183,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if parallel and _folder(item.path) == _ONCE_FOLDER:
             item.add_marker(pytest.mark.xdist_group(_ONCE_FOLDER))
     taken = [item for item in items if _taken(item, config)]
-    if not config.option.full:
-        others = {*_others_turns(taken)}
+    if not (config.option.full or config.option.quick):
+        others = {*_others_turns(taken), *_others_ways(taken)}
         taken = [item for item in taken if item not in others]
     if left_out := {*items}.difference(taken):
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
@@ -202,8 +205,24 @@ def _taken(item: pytest.Item, config: pytest.Config) -> bool:
     return not (
         item.get_closest_marker("full")
         or (above and given.get("store_url", "memory") not in _CLASSES)
-        or (given.get("ownership"), given.get("server")) in _PAIRED
     )
+
+
+def _others_ways(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Return the tests that have another test's way on its store."""
+    files: dict[Path, dict[str, dict[tuple[bool, int], pytest.Item]]] = {}
+    for item in items:
+        given = _parameters(item)
+        store = given.get("store_url", given.get("server"))
+        way = next((way for way in _WAYS if way in given.values()), None)
+        if way is not None and store is not None:
+            tests = files.setdefault(item.path, {})
+            rest = item.name.replace(store, "").replace(way, "")
+            tests.setdefault(rest, {})[store == "zookeeper", _WAYS[way]] = item
+    for tests in files.values():
+        in_all = [found for found in tests.values() if len(found) == len(_WAYS)]
+        for number, found in enumerate(in_all):
+            yield from (item for place, item in found.items() if (number + sum(place)) % 2)
 
 
 def _others_turns(items: list[pytest.Item]) -> Iterator[pytest.Item]:

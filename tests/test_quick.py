@@ -34,6 +34,7 @@ def collected(*options: str) -> set[str]:
     return {line.rpartition("::")[2] for line in done.stdout.splitlines() if "::" in line}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_quick_run_takes_the_tests_that_need_no_server() -> None:
     """It leaves out servers, by a fixture, a parameter or a mark, RocksDB, and drawn inputs."""

@@ -15,8 +15,9 @@ import batchkeeper as bk
 from batchkeeper.coordination import Election
 from batchkeeper.ops import Put
 from batchkeeper.ops.errors import LockBusyError, TransactionRefusedError
-from batchkeeper.testing.servers import EtcdServer, LocalServer, ZooKeeperServer
+from batchkeeper.testing.servers import LocalServer
 
+from ..histories.nemesis import server_to_hurt
 from ..idle import no_data_left
 from ..proxy import Proxy
 from ..waiting import PATIENCE, until
@@ -38,14 +39,7 @@ def server(
 ) -> Iterator[LocalServer]:
     """A server of each kind, of these tests alone."""
     directory = tmp_path_factory.mktemp(request.param)
-    made: LocalServer
-    if request.param == "etcd":
-        made = EtcdServer(directory)
-    else:
-        made = ZooKeeperServer(
-            directory, tick_time=1000, jvm_flags=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-        )
-    with no_data_left(made):
+    with no_data_left(server_to_hurt(request.param, directory)) as made:
         yield made
 
 

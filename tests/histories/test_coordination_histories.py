@@ -217,17 +217,13 @@ def test_server_killed(nemesis: Nemesis) -> None:
     assert not run.violations, explain(run.violations)
 
 
-def test_processes_stopped_and_killed(nemesis: Nemesis, pytestconfig: pytest.Config) -> None:
+def test_processes_stopped_and_killed(nemesis: Nemesis) -> None:
     """Processes stop for longer than their sessions, and then go on, or die, as they hold locks.
 
-    The first one holds them in tasks, the second one in threads. For each change, one stops on each
-    server.
+    The first one holds them in tasks, the second one in threads.
     """
     with run_on(nemesis) as run:
-        members = run.members[:2]
-        if not pytestconfig.option.full:
-            members = [members[run.direct.startswith("etcd")]]
-        for member in members:
+        for member in run.members[:2]:
             run.wait_for_hold(member)
             member.pause()
             time.sleep(1.5 * SESSION)

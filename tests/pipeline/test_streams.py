@@ -321,6 +321,7 @@ def test_complete_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         finish(writer.option("url", "etcd://127.0.0.1:1"), tmp_path / "checkpoint")
 
 
+@pytest.mark.full
 def test_changes_of_one_store_are_written_to_another(
     source: Source, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -92,7 +92,7 @@ def test_no_error_shows_a_value(spark: SparkSession, etcd_url: str) -> None:
     schema = "path string, value binary, expected_version bigint, op string"
     rows = [("/a", bytearray(b"s3cret"), 7, None), ("/b//", bytearray(b"s3cret"), None, "put")]
     with pytest.raises(PySparkException, match="2 of 2 rows") as caught:
-        write(spark.createDataFrame(rows, schema), etcd_url, on_error="collect")
+        write(spark.createDataFrame(rows, schema).coalesce(1), etcd_url, on_error="collect")
     assert "s3cret" not in str(caught.value)
 
 
@@ -160,7 +160,7 @@ def test_a_task_that_was_killed_is_run_again(
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
-@pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
+@pytest.mark.parametrize("kind", [pytest.param("etcd", marks=pytest.mark.full), "zookeeper"])
 def test_a_server_that_is_killed_and_restarted_loses_no_row(
     spark: SparkSession, request: pytest.FixtureRequest, kind: str
 ) -> None:

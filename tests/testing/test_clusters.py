@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.testing.servers import EtcdServer, LocalServer, ServerStartError, ZooKeeperServer
+from batchkeeper.testing.servers import EtcdServer, LocalServer, ServerStartError
 from batchkeeper.testing.servers import local as servers
 
+from ..clusters import three_members
 from ..stores.foreign import zookeeper_client
 from ..waiting import PATIENCE, until
-
-QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 @pytest.fixture(
@@ -28,13 +27,7 @@ def started(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable
     with ExitStack() as stack:
 
         def start(**options: Any) -> LocalServer:
-            if request.param == "etcd":
-                made: LocalServer = EtcdServer(tmp_path / "cluster", members=3, **options)
-            else:
-                made = ZooKeeperServer(
-                    tmp_path / "cluster", members=3, tick_time=500, jvm_flags=QUICK, **options
-                )
-            return stack.enter_context(made)
+            return stack.enter_context(three_members(request.param, tmp_path, **options))
 
         yield start
 
@@ -89,7 +82,7 @@ def test_an_isolated_leader_is_replaced_and_serves_nobody(
 @pytest.mark.server
 def test_an_isolated_zookeeper_takes_no_part_in_elections(tmp_path: Path) -> None:
     """It has the longest log, so it would win, with nobody who can follow it."""
-    with ZooKeeperServer(tmp_path, members=3, tick_time=500, jvm_flags=QUICK) as cluster:
+    with three_members("zookeeper", tmp_path) as cluster:
         # The others, which have lesser ids, connect to it, and it calls them back.
         for member in (1, 0):
             cluster.restart(member)

@@ -137,6 +137,7 @@ def test_a_store_with_a_fault_fails(package: Path) -> None:
     assert "At index 1 diff: 1 != 0" in output
 
 
+@pytest.mark.full
 def test_tests_of_the_user_run_beside_the_suite(package: Path) -> None:
     """Where the arguments name tests, those run too, and may use the suite's fixtures."""
     own = package.parent / "project" / "test_own.py"
@@ -153,6 +154,7 @@ def test_tests_of_the_user_run_beside_the_suite(package: Path) -> None:
     assert (code, counts["passed"]) == (0, 2), output
 
 
+@pytest.mark.full
 def test_a_fixture_of_the_suite_can_be_replaced(package: Path) -> None:
     """A conftest.py in the root directory may give each test a store in its own way."""
     conftest = package.parent / "project" / "conftest.py"
@@ -171,6 +173,7 @@ def test_a_fixture_of_the_suite_can_be_replaced(package: Path) -> None:
     assert counts["passed"] > 3
 
 
+@pytest.mark.full
 def test_a_store_without_a_unique_name_is_emptied(package: Path, tmp_path: Path) -> None:
     """The tests share one store, and each finds it empty."""
     url = f"rocksdb://{tmp_path}/store"

@@ -27,6 +27,8 @@ from batchkeeper.testing.servers import (
 )
 from batchkeeper.testing.servers.processes import cpu_seconds
 
+from ..java import zookeeper_flags
+
 
 class Etcdctl:
     """A value in etcd through plain gRPC, as bytes, without our client."""
@@ -76,7 +78,8 @@ CLIENTS: dict[str, Callable[[LocalServer], Any]] = {"etcd": Etcdctl, "zookeeper"
 @pytest.fixture(params=SERVERS.values(), ids=list(SERVERS))
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalServer]:
     """One server of each kind, not started yet."""
-    made: LocalServer = request.param(tmp_path / "server")
+    options = {"jvm_flags": zookeeper_flags()} if request.param is ZooKeeperServer else {}
+    made: LocalServer = request.param(tmp_path / "server", **options)
     yield made
     made.stop()
 
@@ -212,7 +215,8 @@ def test_a_running_server_is_not_started_twice(tmp_path: Path) -> None:
 @pytest.mark.server
 def test_flags_reach_the_server(tmp_path: Path) -> None:
     """Flags given to a server are in its command line, after ours."""
-    with ZooKeeperServer(tmp_path, jvm_flags=("-Djute.maxbuffer=65536",)) as server:
+    flags = (*zookeeper_flags(), "-Djute.maxbuffer=65536")
+    with ZooKeeperServer(tmp_path, jvm_flags=flags) as server:
         command = Path(f"/proc/{server.pid}/cmdline").read_text().split("\0")
     assert "-Djute.maxbuffer=65536" in command
 

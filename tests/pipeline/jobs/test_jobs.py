@@ -29,6 +29,9 @@ from ...stores.foreign import zookeeper_client
 from ...waiting import until
 from .conftest import Job
 
+#: Of a folder: with pattern characters of Spark, and characters quoted in a URI.
+ANY_NAME = "a b%20c [x]{a,b}*? ü\\d"
+
 
 def values(count: int) -> dict[str, bytes]:
     """Values like a hub's: text and bytes of skewed size, on paths of several depths."""
@@ -79,7 +82,7 @@ def test_records_are_loaded_exported_and_restored_as_they_were(
     assert summary["outcomes"]["ok"] == summary["rows"] == len(given)
     assert held(etcd) == given
 
-    out = tmp_path / "out"
+    out = tmp_path / ANY_NAME
     code, summary, errors = job("export", out, "--store", etcd, "--option", "partitions=3")
     assert (code, errors) == (0, [])
     assert (summary["rows"], summary["snapshot"]) == (len(given), True)
@@ -292,21 +295,21 @@ def test_a_killed_export_is_no_export_and_is_replaced(
     assert job("diff", server.url, out)[0] == 0
 
 
+@pytest.mark.full
 def test_folders_may_have_any_name(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
     """A name may contain pattern characters of Spark, and characters quoted in a URI."""
     source, target = fresh_url("etcd"), fresh_url("etcd")
     fill(source, {"/a": b"1"})
-    name = "a b%20c [x]{a,b}*? ü\\d"
-    out = tmp_path / name
+    out = tmp_path / ANY_NAME
     assert job("export", out, "--store", source)[0] == 0
     assert (out / "manifest.json").exists()
     assert job("diff", source, out)[0] == 0
     assert job("diff", source, out.as_uri())[0] == 0
     assert job("restore", out.as_uri(), "--store", target)[0] == 0
     assert held(target) == {"/a": b"1"}
-    state = tmp_path / f"state {name}"
+    state = tmp_path / f"state {ANY_NAME}"
     code, _, errors = job("copy", "--from", source, "--to", fresh_url("etcd"), "--state", state)
     assert (code, errors) == (0, [])
 
