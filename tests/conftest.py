@@ -57,7 +57,7 @@ _CLASSES: Final = {"memory", "zookeeper"}
 # and errors. Each test of one takes one of the servers, in turns, so that a file has both.
 _TURNS: Final = ("etcd", "zookeeper")
 _IN_TURNS: Final = re.compile(
-    "(election|fencing|ledgers|lock|work)_failures|coordination_histories|examples"
+    "(election|fencing|ledgers|lock|work)_failures|coordination_histories|examples|simulation"
 )
 
 _HERE: Final = os.path.join(Path(__file__).parent, "")

@@ -153,7 +153,7 @@ def test_fewer_columns_can_be_asked_for(spark: SparkSession, etcd_url: str) -> N
     ]
 
 
-@pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
+@pytest.mark.parametrize("scheme", ["etcd", pytest.param("zookeeper", marks=pytest.mark.full)])
 def test_a_schema_without_values_spares_the_line_them(
     scheme: str,
     spark: SparkSession,
@@ -294,7 +294,7 @@ def test_a_store_without_revisions_says_so(
         pytest.param("path >= '/topics/a/' AND path < '/topics/n/'", None, marks=pytest.mark.full),
         pytest.param("path < '/a'", 1, marks=pytest.mark.full),
         pytest.param("path = '/elsewhere'", 1, marks=pytest.mark.full),
-        ("path <> '/topics/a' AND value IS NOT NULL", 4),
+        pytest.param("path <> '/topics/a' AND value IS NOT NULL", 4, marks=pytest.mark.full),
         pytest.param("path IS NULL OR path = '/topics'", None, marks=pytest.mark.full),
     ],
 )

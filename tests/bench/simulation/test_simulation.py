@@ -56,7 +56,10 @@ def check(outcome: Outcome) -> None:
     assert not broken, "\n".join(map(str, outcome.verdicts))
 
 
-@pytest.mark.parametrize("ownership", ["ephemeral", "compared"])
+# For each change, one: each takes as much time as a hundred tests of hubs.
+@pytest.mark.parametrize(
+    "ownership", ["ephemeral", pytest.param("compared", marks=pytest.mark.full)]
+)
 def test_hubs_keep_their_promises_while_they_fail(
     server: LocalServer, ownership: str, tmp_path: Path
 ) -> None:
