@@ -38,6 +38,7 @@ __all__ = [
     "WatchHandle",
     "Watches",
     "WriteRequest",
+    "is_plain_put",
     "send_by",
     "start_thread",
 ]
@@ -75,6 +76,11 @@ class WriteRequest(Request, Protocol):
     def kind(self) -> WriteKind: ...
     @property
     def session(self) -> int | None: ...
+
+
+def is_plain_put(write: PartRequest) -> bool:
+    """Say whether a write is a put without options. Nearly all are, so stores have a short way."""
+    return write.kind == "put" and write.options is None
 
 
 class ReadRequest(Request, Protocol):

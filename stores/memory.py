@@ -32,6 +32,7 @@ from .backend import (
     Tally,
     WatchHandle,
     WriteRequest,
+    is_plain_put,
 )
 from .local import LocalSession, LocalWatches
 from .refusals import State, decide, partly_removed, transaction_refused
@@ -70,7 +71,7 @@ class _Space:
 
     def write(self, request: WriteRequest, commit: _Commit) -> Answer:
         # Most writes are puts like this, and need no step.
-        if request.kind == "put" and request.options is None and request.expected_version is None:
+        if is_plain_put(request) and request.expected_version is None:
             return self._put(request.path, request.value or b"", commit, ephemeral=False)
         lowered = lower(request)
         if isinstance(lowered, list):

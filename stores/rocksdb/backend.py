@@ -33,6 +33,7 @@ from ..backend import (
     Watches,
     WatchHandle,
     WriteRequest,
+    is_plain_put,
 )
 from ..refusals import State, decide
 from ..urls import ConnectOptions, StoreURL
@@ -260,7 +261,7 @@ class _RocksBackend(_Reader):
         largest = 0
         while (place := len(answers)) < len(requests):
             request, header = requests[place], headers[place]
-            if request.kind == "put":
+            if is_plain_put(request):
                 stats, records = plain_puts(requests, headers, place, revision, now)
                 if stats:
                     for index, record in enumerate(records, place):
@@ -327,7 +328,7 @@ def _events(
         if isinstance(answer, MetadataStoreError):
             continue
         # Most writes are puts, and need no step.
-        if request.kind == "put" and isinstance(answer, Stat):
+        if is_plain_put(request) and isinstance(answer, Stat):
             events.append(_put_event(answer))
             continue
         results = answer if isinstance(answer, list) else [answer]

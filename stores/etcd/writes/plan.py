@@ -13,7 +13,7 @@ from ....ops.errors import UnsupportedError
 from ....ops.operations import ABSENT, PutOptions, TransactionOptions
 from ....ops.paths import parent
 from ....ops.steps import lower, steps_in
-from ...backend import Answer, WriteRequest
+from ...backend import Answer, WriteRequest, is_plain_put
 from ..wire.batches import even_parts, packed, parsed
 from ..wire.fields import otherwise, read_key
 from .counters import Counters, Numbers
@@ -340,7 +340,7 @@ def _group_of(write: WriteRequest, guarded: bool) -> _GroupName:
 
     What is not known to suit another group is a separate write, with conditions of its own.
     """
-    if write.kind == "put" and write.options is None and not there_of(write):
+    if is_plain_put(write) and not there_of(write):
         if guarded or write.expected_version == ABSENT:
             return "hot"
         return "plain" if write.expected_version is None else "separate"
@@ -357,9 +357,8 @@ def _joinable(requests: Sequence[WriteRequest], size: int) -> list[int]:
         place
         for place, request in enumerate(requests)
         if (
-            request.kind == "put"
+            is_plain_put(request)
             and request.expected_version is not None
-            and request.options is None
             and not isinstance(request, OtherForm)
         )
         or (request.options is not None and _joins(request, size))

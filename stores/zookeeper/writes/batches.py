@@ -7,7 +7,7 @@ from typing import Final
 
 from ....ops.errors import MetadataStoreError
 from ....ops.steps import Step, step_of
-from ...backend import Answer, PartRequest, WriteRequest
+from ...backend import Answer, PartRequest, WriteRequest, is_plain_put
 from ...refusals import transaction_refused
 from ..wire.jute import DELETE, ZNode
 from ..wire.nodes import Nodes
@@ -115,7 +115,7 @@ class Batch:
                         fixed[k] = form
                         if form[0] == DELETE:
                             self.deletes.add(k)
-                    elif part.kind != "put" or part.options is not None:
+                    elif not is_plain_put(part):
                         self._note(k, step_of(part), i)
             elif (form := fixed_form(request)) is None:
                 self._note(i, step_of(request), i)

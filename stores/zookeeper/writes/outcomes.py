@@ -25,7 +25,7 @@ from ....ops.acceleration import accelerated, bind
 from ....ops.errors import IndeterminateError, MetadataStoreError
 from ....ops.results import Stat
 from ....ops.steps import Step
-from ...backend import Answer, PartRequest, send_by
+from ...backend import Answer, PartRequest, is_plain_put, send_by
 from ..reads.reader import Reader
 from ..session.connection import ZooKeeperConnection
 from ..wire.jute import (
@@ -110,12 +110,7 @@ def answer_ops(
             update = next(results)
             _, _, revision, made, modified, version, owner = update
             expected = request.expected_version
-            if (
-                request.kind == "put"
-                and request.options is None
-                and owner == 0
-                and (expected is None or expected > 0)
-            ):
+            if is_plain_put(request) and owner == 0 and (expected is None or expected > 0):
                 answers[i] = new(
                     Stat, (request.path, version, revision, made, modified, False, False)
                 )
