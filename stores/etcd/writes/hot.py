@@ -17,7 +17,7 @@ from ....ops.acceleration import accelerated, bind
 from ....ops.operations import TransactionOptions
 from ....ops.results import Stat
 from ....ops.steps import PartRequest, lower
-from ...backend import WriteRequest, is_plain_put
+from ...backend import WriteRequest
 from ..wire.batches import parsed
 from ..wire.fields import (
     ONE_BYTE,
@@ -61,7 +61,7 @@ def nested_write(requests: Iterable[WriteRequest], prefix: str) -> bytes:
     """
     return b"".join(
         [
-            _put(request, prefix) if is_plain_put(request) else _nested(request, prefix)
+            _put(request, prefix) if request.kind == "put" else _nested(request, prefix)
             for request in requests
         ]
     )
