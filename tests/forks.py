@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from .waiting import PATIENCE
 
-__all__ = ["holds_in_a_child", "locked_elsewhere", "locks_of"]
+__all__ = ["forked", "holds_in_a_child", "locked_elsewhere", "locks_of", "returned_true"]
 
 _LOCKS: Final = (type(threading.Lock()), type(threading.RLock()))
 _CONTAINERS: Final = (dict, list, tuple, set, types.MethodType, weakref.WeakKeyDictionary)
@@ -25,6 +25,15 @@ _CONTAINERS: Final = (dict, list, tuple, set, types.MethodType, weakref.WeakKeyD
 
 def holds_in_a_child(check: Callable[[], bool]) -> bool:
     """Say whether a function returns true in a forked child, which then ends at once."""
+    return returned_true(forked(check))
+
+
+def forked(check: Callable[[], bool]) -> int:
+    """Fork a child that ends with what a function returns, and return its pid.
+
+    Call it in the main thread: a fork beside whatever that is doing may crash the child, in the
+    libraries of this process (gRPC, Arrow).
+    """
     # A collection in the child would run finalizers of other tests' objects, some of which crash
     # there: those of Spark close sockets of the parent.
     gc.disable()
@@ -41,6 +50,11 @@ def holds_in_a_child(check: Callable[[], bool]) -> bool:
                 os._exit(code)
     finally:
         gc.enable()
+    return child
+
+
+def returned_true(child: int) -> bool:
+    """Wait for the end of a forked child, and say whether its function returned true."""
     give_up = time.monotonic() + PATIENCE
     while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > give_up:

@@ -42,7 +42,7 @@ def hub(server: LocalServer, line: Proxy, ownership: str, logs: FileLogs) -> Ite
     with ExitStack() as stack:
 
         def start(
-            address: str, *, cut: bool, session: float, timeout: float = 2.0, **settings: Any
+            address: str, *, cut: bool, session: float, timeout: float = 4.0, **settings: Any
         ) -> Started:
             url = server.url.replace(server.address, line.address) if cut else server.url
             faults = FaultInjector()

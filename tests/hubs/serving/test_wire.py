@@ -35,7 +35,7 @@ from batchkeeper.hubs.serving._sync.client import passing
 from batchkeeper.hubs.serving.messages import Attempt
 from batchkeeper.hubs.serving.schema import SERVICE, messages
 
-from ...forks import holds_in_a_child
+from ...forks import forked, holds_in_a_child, returned_true
 from ...proxy import Proxy
 from ...waiting import PATIENCE, until
 from .wires import Face, Tasks, Threads
@@ -620,17 +620,12 @@ def test_a_server_that_has_forked(tmp_path: Path) -> None:
         hub, front = face.hub()
         (read, write) = os.pipe()
         found = face.remote(hub.address).subscribe("s", "t")
-        ended: list[bool] = []
-        forked = threading.Thread(
-            target=lambda: ended.append(holds_in_a_child(lambda: os.read(read, 1) == b"x"))
-        )
-        forked.start()
+        child = forked(lambda: os.read(read, 1) == b"x")
         front.stop()
         with pytest.raises((TopicLostError, ConnectionError)):
             found.take()
         os.write(write, b"x")
-        forked.join()
-        assert ended == [True]
+        assert returned_true(child)
         os.close(read)
         os.close(write)
 
