@@ -176,6 +176,25 @@ def test_bad_lines_may_be_counted_and_left_out(
         assert [found.path for found in store.scan("/")] == ["/a/1", "/a/2", "/b/1", "/b/2"]
 
 
+def test_bad_lines_are_numbered_over_the_blocks_of_a_file(
+    job: Job, spark: SparkSession, fresh_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Spark reads a large file in blocks, whose tasks know the lines of their own block only."""
+    lines = [f'{{"path": "/{number:02}", "value": ""}}' for number in range(20)]
+    lines[19] = "nothing"
+    file = tmp_path / "in.jsonl"
+    file.write_text("\n".join(lines))
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "150")  # five lines
+    try:
+        code, summary, _ = job(
+            *("load", file, "--store", fresh_url("rocksdb"), "--on-error", "collect")
+        )
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+    assert (code, summary["outcomes"]["ok"]) == (1, 19)
+    assert summary["first_bad_rows"] == [f"{file}:20: not JSON: Expecting value (column 1)"]
+
+
 def test_csv_and_parquet_are_loaded_as_they_are(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
