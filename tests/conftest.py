@@ -69,6 +69,7 @@ _NOT_QUICK: Final = ("bench", "tools")
 # Where hubs keep things in two ways, on two stores, a test has each way on one of them, and the
 # next test the other way round: so a file has all four.
 _WAYS: Final = {"ephemeral": 0, "compared": 1, "paths": 0, "tables": 1}
+_PAIRS: Final = 2 * 2  # two ways on two stores
 
 # Fixtures that take long to make: where processes share the tests, one of them has all that use it,
 # and begins with them.
@@ -220,7 +221,7 @@ def _others_ways(items: list[pytest.Item]) -> Iterator[pytest.Item]:
             rest = item.name.replace(store, "").replace(way, "")
             tests.setdefault(rest, {})[store == "zookeeper", _WAYS[way]] = item
     for tests in files.values():
-        in_all = [found for found in tests.values() if len(found) == len(_WAYS)]
+        in_all = [found for found in tests.values() if len(found) == _PAIRS]
         for number, found in enumerate(in_all):
             yield from (item for place, item in found.items() if (number + sum(place)) % 2)
 

@@ -27,6 +27,7 @@ from batchkeeper.testing.servers import (
 )
 from batchkeeper.testing.servers.processes import cpu_seconds
 
+from ..histories.nemesis import server_to_hurt
 from ..java import zookeeper_flags
 
 
@@ -75,11 +76,10 @@ class Zkcli:
 CLIENTS: dict[str, Callable[[LocalServer], Any]] = {"etcd": Etcdctl, "zookeeper": Zkcli}
 
 
-@pytest.fixture(params=SERVERS.values(), ids=list(SERVERS))
+@pytest.fixture(params=list(SERVERS))
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalServer]:
     """One server of each kind, not started yet."""
-    options = {"jvm_flags": zookeeper_flags()} if request.param is ZooKeeperServer else {}
-    made: LocalServer = request.param(tmp_path / "server", **options)
+    made = server_to_hurt(request.param, tmp_path / "server")
     yield made
     made.stop()
 
