@@ -49,11 +49,12 @@ from .execution import execute, name_close, overdue, shut_out, too_heavy
 from .facets import Facets
 from .feeds import Feeds
 from .hooks import Hook, Hooks
-from .lane import Lane
+from .lane import Lane, Sender
 from .metrics import Metrics
 from .queues import Queues, WhenFull
 from .reentry import in_back_end, in_the_way, owned, refused
 from .restoring import restore
+from .senders import Senders
 from .settings import BatchingConfig
 
 __all__ = ["Engine", "WhenFull", "engine_of"]
@@ -107,7 +108,7 @@ class Engine:
         self.attachments = Attachments()
         # Reentrant only to tell whether a signal handler or a finalizer has interrupted a change.
         self._lock = lock = RLock()
-        self.queues = queues = Queues(lock, config, limits, self._add_sender, backend.session)
+        self.queues = queues = Queues(lock, config, limits, self._send, backend.session)
         self.reads, self.writes, self.lanes = queues.reads, queues.writes, queues.lanes
         # Local references, because every operation uses them.
         self._lines, self._unstarted = queues.lines, queues.unstarted
@@ -122,14 +123,13 @@ class Engine:
         self._open = Lock()  # held until the store is closed; others wait for it in close
         self._open.acquire()
         self._forked = False
-        self._starting = RLock()  # held by the thread that starts senders
-        self._begun: Thread | None = None  # last to be started; without an ident, Ctrl-C came
+        self._senders = Senders(lock, queues, name)
         self._dropped: SimpleQueue[Entry] = SimpleQueue()  # from abandoned bulk calls
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
         # Each lane starts with a sender: later, the system may have no thread left.
         lanes = [lane for lane in queues.all_lanes if lane.window]
         try:
-            for thread in [self._timekeeper, *map(self._add_sender, lanes)]:
+            for thread in [self._timekeeper, *map(queues.add_sender, lanes)]:
                 thread.start()
         except RuntimeError as error:
             self._stop()
@@ -198,7 +198,7 @@ class Engine:
                 restore(queues, [entry])
                 raise
         if self._unstarted:
-            self._start_senders()
+            self._senders.start()
         if gate is not None:
             gate.acquire()  # the queues open it when they admit or end the operation
             if entry.waits_for & ROOM:
@@ -228,7 +228,7 @@ class Engine:
             if lost:
                 restore(self.queues, lost)
         if self._unstarted:
-            self._start_senders()
+            self._senders.start()
 
     def submit_all(self, entries: list[Entry]) -> int:
         """Submit operations in order while there is room, and return the number submitted.
@@ -279,7 +279,7 @@ class Engine:
                     raise
         finally:
             if self._unstarted:
-                self._start_senders()
+                self._senders.start()
 
     def withdraw(self, entry: Entry) -> bool:
         """Cancel an operation unless it was sent. Say whether this call cancelled it.
@@ -303,7 +303,7 @@ class Engine:
                     raise
         finally:
             if self._unstarted:
-                self._start_senders()
+                self._senders.start()
         return withdrawn
 
     def release(self, cancelled: Iterable[Entry]) -> None:
@@ -319,7 +319,7 @@ class Engine:
             self.queues.calm()
         # Ctrl-C may have come as `withdraw` was about to do this.
         if self._unstarted:
-            self._start_senders()
+            self._senders.start()
 
     def drop(self, entry: Entry) -> None:
         """Cancel an abandoned operation later, unless it was sent by then.
@@ -341,18 +341,14 @@ class Engine:
                     self.queues.calm()
         # Now, not when the caller has found a batch: nobody else would start them.
         if self._unstarted:
-            self._start_senders()
+            self._senders.start()
 
     # Sending. Runs in the senders' threads.
 
-    def _send(self, lane: Lane) -> None:
-        with self._lock:
-            if current_thread() not in lane.senders:
-                return  # Another one took its place.
-            lane.signalled = False
-            # Not before, or nobody would start it if Ctrl-C had come in between.
-            if current_thread() in self._unstarted:
-                self._unstarted.remove(current_thread())
+    def _send(self, sender: Sender) -> None:
+        if not self._senders.may_send(sender):
+            return
+        lane = sender.lane
         delivered: Sequence[Entry] | None = None
         hooks = self.hooks if self.hooks.of_batches else None
         while (taken := self._next_batch(lane, delivered)) is not None:
@@ -424,7 +420,7 @@ class Engine:
                 queues.take_in(lane)
             batch = queues.take(lane, cause, now)
         if self._unstarted:
-            self._start_senders()
+            self._senders.start()
         if log.isEnabledFor(DEBUG):
             log.debug("batch sent", lane=lane.name, cause=cause, operations=len(batch))
         return batch, cause
@@ -440,7 +436,7 @@ class Engine:
         with self._lock:
             ended = self.queues.end_batch(lane, batch, answers, seconds)
         if self._unstarted:
-            self._start_senders()
+            self._senders.start()
         return ended
 
     def _end(
@@ -453,7 +449,7 @@ class Engine:
             entries = choose()
             self.queues.end_all(entries, error)
         if self._unstarted:
-            self._start_senders()
+            self._senders.start()
         self._deliver(entries)
         self.count_ended(entries)
 
@@ -612,7 +608,7 @@ class Engine:
         )
 
     def _in_the_way(self) -> bool:
-        return owned(self._starting) or self.feeds.held() or in_the_way()
+        return self._senders.held() or self.feeds.held() or in_the_way()
 
     def not_closed_here(self) -> bool:
         """Say whether others close it: the parent process, or code that this has interrupted."""
@@ -669,7 +665,7 @@ class Engine:
         Its threads run only in the parent, and its lock may be held for ever.
         """
         self._lock = RLock()
-        self._starting = RLock()
+        self._senders.abandon()
         for lane in self.queues.all_lanes:
             lane.allowance = 0
         self.feeds = Feeds()
@@ -706,56 +702,6 @@ class Engine:
         # Daemons, so that a store left open cannot keep the interpreter from ending. `lifetime`
         # drains it at exit.
         return Thread(target=target, args=args, name=f"batchkeeper-{name}", daemon=True)
-
-    def _add_sender(self, lane: Lane) -> Thread:
-        thread = self._thread(f"{lane.name}-{len(lane.senders)}", self._send, lane)
-        lane.senders.append(thread)
-        return thread
-
-    def _start_senders(self) -> None:
-        if owned(self._starting):
-            return  # The code that a signal handler has interrupted does it afterwards.
-        with self._starting:
-            while new := [sender for sender in self._unstarted.copy() if sender.ident is None]:
-                for sender in new:
-                    if sender is self._begun:
-                        self._replace(sender)
-                        continue
-                    self._begun = sender
-                    try:
-                        sender.start()
-                    except RuntimeError:
-                        # The system has no thread left, or the interpreter is ending.
-                        self._do_without(sender)
-
-    def _replace(self, sender: Thread) -> None:
-        """Put a new sender in the place of one whose start was interrupted, unless it runs.
-
-        The system may still run that thread, which nobody can tell. Started again, it would run
-        twice.
-        """
-        with self._lock:
-            if sender in self._unstarted:
-                lane = self._take_out(sender)
-                self._unstarted.append(self._add_sender(lane))
-
-    def _do_without(self, sender: Thread) -> None:
-        """Let the senders that run do the work of one that cannot be started."""
-        log.warning("a sender could not be started", store=self.name, sender=sender.name)
-        with self._lock:
-            lane = self._take_out(sender)
-            lane.signalled = False
-            lane.allowance = 0
-            self.queues.take_in()
-            lane.wakeup.notify()
-
-    def _take_out(self, sender: Thread) -> Lane:
-        """Take a sender that has not begun out of its lane, and return the lane."""
-        # In this order, or Ctrl-C in between would leave one to start that has no lane.
-        self._unstarted.remove(sender)
-        lane = next(lane for lane in self.queues.all_lanes if sender in lane.senders)
-        lane.senders.remove(sender)
-        return lane
 
     def metrics(self) -> Metrics:
         """Return a snapshot of the engine's queues, batches, timings, failures and watches."""

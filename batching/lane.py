@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Condition, Lock, RLock, Thread
 from typing import Final
 
@@ -20,7 +20,7 @@ from .entry import QUEUED, ROOM, Entry
 from .metrics import LaneMetrics
 from .recording import LaneRecord
 
-__all__ = ["Lane"]
+__all__ = ["Lane", "Sender"]
 
 # The most bytes of an operation in the intake, so that the bytes there are bounded, too.
 _LIGHT: Final = 4096
@@ -29,6 +29,23 @@ _LIGHT: Final = 4096
 _MOST: Final = 0 if "t" in sys.abiflags else 128
 # So many threads may submit at the same moment without the queue being fuller than its bound.
 _AT_ONCE: Final = 64
+
+
+class Sender(Thread):
+    """A thread that sends batches of a lane.
+
+    It is a daemon, so that a store left open cannot keep the interpreter from ending; ``lifetime``
+    drains it at exit.
+
+    Args:
+        lane: the lane.
+        send: what the thread does.
+    """
+
+    def __init__(self, lane: Lane, send: Callable[[Sender], None]) -> None:
+        name = f"batchkeeper-{lane.name}-{len(lane.senders)}"
+        super().__init__(target=send, args=(self,), name=name, daemon=True)
+        self.lane = lane
 
 
 class Lane:
@@ -95,7 +112,7 @@ class Lane:
         self.idle = 0  # senders that wait
         self.signalled = False  # a sender was woken, and has not run yet
         self.watched = False  # a sender wakes by itself when the oldest entry is due
-        self.senders: list[Thread] = []
+        self.senders: list[Sender] = []
         self.record = LaneRecord()
 
     def _new_queue(self) -> janus.Queue[Sequence[Entry]]:

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat, starmap
-from threading import Condition, Lock, RLock, Thread
+from threading import Condition, Lock, RLock
 from typing import Final, Literal, TypeAlias
 
 from ..ops.acceleration import accelerated
@@ -39,7 +39,7 @@ from .entry import (
 )
 from .epochs import Epochs
 from .execution import queue_full
-from .lane import Lane
+from .lane import Lane, Sender
 from .lines import Lines
 from .metrics import Metrics
 from .recording import Record
@@ -82,7 +82,7 @@ class Queues:
         lock: the engine's lock; the conditions of its threads share it.
         config: the settings.
         limits: the back end's limits.
-        add_sender: adds a sender to a lane, and returns its thread without starting it.
+        send: sends batches on a sender's thread, until the store is closed.
 
     Attributes:
         intake: the operations that have arrived and have no places yet, oldest first. Any thread
@@ -93,7 +93,7 @@ class Queues:
         writes: the lane of writes.
         all_lanes: the lanes of reads, writes and single executions.
         lanes: for each kind of operation, the lane that it enters: reads or writes.
-        unstarted: senders that have not begun; the engine starts them outside the lock.
+        unstarted: senders that have not begun; ``Senders`` starts them outside the lock.
         next_deadline: the earliest time at which an operation may be overdue, by
             ``time.monotonic()``.
         deadline_moved: notified when ``next_deadline`` becomes earlier.
@@ -104,17 +104,17 @@ class Queues:
         lock: RLock,
         config: BatchingConfig,
         limits: Limits,
-        add_sender: Callable[[Lane], Thread],
+        send: Callable[[Sender], None],
         session: Session | None = None,
     ) -> None:
         self.intake: deque[Entry] = deque()
         self.epochs = Epochs(lock)
         self.lines = Lines()
-        self.unstarted: list[Thread] = []
+        self.unstarted: list[Sender] = []
         self.next_deadline = math.inf
         self.deadline_moved = Condition(lock)
         self._config = config
-        self._add_sender = add_sender
+        self._send = send
         self._record = Record()
         if config.enabled:
             window = config.max_in_flight or limits.in_flight
@@ -318,7 +318,13 @@ class Queues:
                 lane.wakeup.notify()
         elif len(lane.senders) < lane.window:
             lane.signalled = True
-            self.unstarted.append(self._add_sender(lane))
+            self.unstarted.append(self.add_sender(lane))
+
+    def add_sender(self, lane: Lane) -> Sender:
+        """Add a sender to a lane, and return it without starting it."""
+        sender = Sender(lane, self._send)
+        lane.senders.append(sender)
+        return sender
 
     def take(self, lane: Lane, cause: Cause, now: float) -> list[Entry]:
         """Take a lane's next batch for a sender, and give its room to waiting operations."""

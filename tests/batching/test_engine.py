@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.batching import MetadataStore, engine
+from batchkeeper.batching import MetadataStore, engine, queues
 from batchkeeper.batching.engine import Engine
+from batchkeeper.batching.lane import Sender
 from batchkeeper.batching.metrics import Metrics
 from batchkeeper.ops import (
     Get,
@@ -144,16 +145,17 @@ def test_it_goes_on_if_no_more_threads_can_be_had(
     """If the system cannot start another sender, the running ones do its work."""
     store = open_on(backend, max_in_flight=4, max_ops=1)
 
-    class NoThread(threading.Thread):
+    class NoThread(Sender):
         def start(self) -> None:
             raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(engine, "Thread", NoThread)
+    monkeypatch.setattr(queues, "Sender", NoThread)
     futures = [store.put(f"/{number}", b"") for number in range(20)]
     backend.wait_for_calls(1)
     release_all(backend)
     store.flush()
     assert all(future.done() for future in futures)
+    assert len(engine.engine_of(store).writes.senders) == 1
 
 
 def test_a_sender_whose_start_is_interrupted_does_not_run_twice(
@@ -166,7 +168,7 @@ def test_a_sender_whose_start_is_interrupted_does_not_run_twice(
     interrupted: list[threading.Thread] = []
     seen = threading.Event()
 
-    class Slow(threading.Thread):
+    class Slow(Sender):
         def start(self) -> None:
             super().start()
             if not interrupted:
@@ -183,7 +185,7 @@ def test_a_sender_whose_start_is_interrupted_does_not_run_twice(
                 seen.wait(PATIENCE)
             super().run()
 
-    monkeypatch.setattr(engine, "Thread", Slow)
+    monkeypatch.setattr(queues, "Sender", Slow)
     with pytest.raises(KeyboardInterrupt):
         store.put("/b", b"")
     late = store.put("/c", b"")
