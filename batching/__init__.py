@@ -7,6 +7,7 @@
 - ``queues``: decides under the engine's lock: the place of each operation, and which goes next
 - ``restoring``: makes all of it consistent again after Ctrl-C has interrupted a decision
 - ``engine``: the threads and the lock: submitting, sending, deadlines, closing
+- ``senders``: starts the threads that send, and makes up for those that cannot start
 - ``epochs``: the operations that a flush waits for
 - ``execution``: one request at the back end, and its errors
 - ``futures``: the future of an entry, and done-callbacks
