@@ -40,7 +40,7 @@ def figures(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
             [*command, "--quick", "-o", "json", "--dir", str(tmp_path)],
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=900,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -461,12 +461,13 @@ def test_an_interrupt_while_spark_starts_leaves_no_java(
             started.update(running.children(recursive=True))
             time.sleep(0.01)
         running.send_signal(signal.SIGINT)
-        assert running.wait(60) == 130
+        assert running.wait(180) == 130
         assert psutil.wait_procs(started, 30)[1] == []
     finally:
         for process in (running, *started):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+        running.wait()
 
 
 @pytest.mark.parametrize(
