@@ -664,8 +664,8 @@ class Engine:
 
         Its threads run only in the parent, and its lock may be held for ever.
         """
-        self._lock = RLock()
-        self._senders.abandon()
+        self._lock = lock = RLock()
+        self._senders.abandon(lock)
         for lane in self.queues.all_lanes:
             lane.allowance = 0
         self.feeds = Feeds()

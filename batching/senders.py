@@ -39,9 +39,15 @@ class Senders:
         """Say whether this thread is in the middle of starting senders."""
         return owned(self._starting)
 
-    def abandon(self) -> None:
-        """Let go of the lock that a thread of the parent process may have held at a fork."""
+    def abandon(self, lock: RLock) -> None:
+        """In a forked child, start nothing, and let go of locks that the parent may have held.
+
+        Args:
+            lock: the engine's lock from now on.
+        """
+        self._lock = lock
         self._starting = RLock()
+        self._unstarted.clear()
 
     def may_send(self, sender: Sender) -> bool:
         """Say whether a sender that begins still has its place, and note that it runs."""

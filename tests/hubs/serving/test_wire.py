@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -586,8 +588,28 @@ def test_connections_that_are_closed_while_calls_wait(face: Face, pool: ThreadPo
 
 
 def test_a_forked_client(tmp_path: Path) -> None:
-    """The child has connections of its own, and disturbs nothing of its parent."""
-    with Threads(tmp_path) as face:
+    """The child has connections of its own, and disturbs nothing of its parent.
+
+    The parent is a process of its own: beside other calls, such as those of stores that other tests
+    have left to the garbage collector, gRPC does not prepare a fork, and its child may crash.
+    """
+    program = (
+        "import pathlib, sys; from tests.hubs.serving.test_wire import fork_a_client; "
+        "fork_a_client(pathlib.Path(sys.argv[1]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def fork_a_client(directory: Path) -> None:
+    """Do what the test above is about."""
+    with Threads(directory) as face:
         hub, front = face.hub()
         connections = face.connections()
         remote = connections(hub.address)
