@@ -87,7 +87,10 @@ def test_all_calls_of_a_client(face: Face) -> None:
     for number in range(5):
         body = bytes([number, 255])
         assert remote.publish("p", b"\xfe/\n", body) == Published(number + 1, hub.info)
-    assert found.take() == [Message(n + 1, bytes([n, 255])) for n in range(3)]
+    received = found.take()
+    while len(received) < 3:  # A slow hub hands over what it has by then.
+        received += found.take()
+    assert received == [Message(n + 1, bytes([n, 255])) for n in range(3)]
     found.consumed(3)
     assert found.take(1) == [Message(4, b"\x03\xff")]
     with pytest.raises(IllegalOperationError, match="messages 1 to 5"):
