@@ -698,10 +698,10 @@ class Engine:
 
     # Threads and numbers
 
-    def _thread(self, name: str, target: Callable[..., None], *args: object) -> Thread:
+    def _thread(self, name: str, target: Callable[[], None]) -> Thread:
         # Daemons, so that a store left open cannot keep the interpreter from ending. `lifetime`
         # drains it at exit.
-        return Thread(target=target, args=args, name=f"batchkeeper-{name}", daemon=True)
+        return Thread(target=target, name=f"batchkeeper-{name}", daemon=True)
 
     def metrics(self) -> Metrics:
         """Return a snapshot of the engine's queues, batches, timings, failures and watches."""
