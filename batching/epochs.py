@@ -9,6 +9,7 @@ from operator import attrgetter
 from threading import Condition, RLock
 
 from .entry import Entry, Epoch, common
+from .reentry import await_change
 
 __all__ = ["Epochs"]
 
@@ -72,5 +73,5 @@ class Epochs:
             wait = None if deadline is None else deadline - time.monotonic()
             if wait is not None and wait <= 0:
                 return False
-            self._drained.wait(wait)
+            await_change(self._drained, wait)
         return True

@@ -31,7 +31,7 @@ from ..ops.operations import check_revision
 from ..ops.paths import check_parent
 from ..ops.results import WatchEvent
 from ..stores.backend import Watches, WatchHandle
-from .reentry import in_back_end, owned, refused
+from .reentry import await_change, in_back_end, owned, refused
 
 __all__ = [
     "MAX_EVENTS",
@@ -282,7 +282,7 @@ class Feed:
                     raise refused(self.prefix)
                 if current_thread() is main_thread():
                     left = _AGAIN if left is None else min(left, _AGAIN)
-                self._changed.wait(left)
+                await_change(self._changed, left)
             return event
 
     def _check_process(self) -> None:

@@ -16,7 +16,16 @@ from typing import Any, Final, TypeVar
 
 from ..ops.errors import UnsupportedError
 
-__all__ = ["add_lock", "in_back_end", "in_the_way", "midway", "nested", "owned", "refused"]
+__all__ = [
+    "add_lock",
+    "await_change",
+    "in_back_end",
+    "in_the_way",
+    "midway",
+    "nested",
+    "owned",
+    "refused",
+]
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
@@ -31,6 +40,19 @@ _PASSING: Final = {f"{_STORES}backend", f"{_STORES}registry"}
 def owned(lock: RLock | Condition) -> bool:
     """Say whether this thread holds a reentrant lock."""
     return bool(lock._is_owned())  # type: ignore[union-attr]
+
+
+def await_change(condition: Condition, timeout: float | None) -> None:
+    """Wait for a condition's notice, and own its lock afterwards, even after Ctrl-C.
+
+    ``Condition.wait`` releases the lock one step before it takes care to have it back.
+    """
+    try:
+        condition.wait(timeout)
+    except BaseException:
+        if not owned(condition):
+            condition.acquire()
+        raise
 
 
 def in_back_end() -> bool:

@@ -13,7 +13,7 @@ import batchkeeper.batching
 
 _OWN = str(Path(batchkeeper.batching.__file__).parent)
 # Of the standard library's functions, these change what the engine relies on.
-_CHANGING = {"notify", "notify_all"}
+_CHANGING = {"notify", "notify_all", "wait"}
 
 
 class Interrupt:
