@@ -106,7 +106,7 @@ class AsyncStoreBase:
         self._engine = Engine(backend, batching, name, capabilities, hooks)
         self._loop = loop
         # The tasks that would close it have ended with their loop.
-        self._engine.orphaned = loop.is_closed
+        self._engine.close_when(loop.is_closed)
         self._sink = _LoopSink(loop)
         self._timeout = operation_timeout
         self._syncing: asyncio.Task[None] | None = None  # the last request that has begun
@@ -151,6 +151,16 @@ class AsyncStoreBase:
         """
         if _get_running_loop() is not self._loop:
             raise self._foreign_loop()
+
+    def _check_caller(self) -> None:
+        """Refuse a call whose requests the store would refuse, before it changes anything.
+
+        Raises:
+            StoreClosedError: this is a forked process, where any lock may be held.
+            UnsupportedError: the running loop is not the store's.
+        """
+        self._engine.check_not_forked()
+        self._check_loop()
 
     def _foreign_loop(self) -> UnsupportedError:
         return UnsupportedError(

@@ -29,6 +29,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from logging import DEBUG
@@ -81,14 +82,11 @@ class Engine:
         last_wait: seconds that ``close`` waits for calls under way after it has closed the back
             end.
         queues: decides the place of each operation, under the engine's lock.
-        orphaned: says that nobody can close the store any more, so that the engine does.
     """
-
-    orphaned: Callable[[], bool] | None = None
 
     grace: Final = 0.1
     last_wait: Final = 5.0
-    look: Final = 1.0  # seconds between two calls of ``orphaned``
+    look: Final = 1.0  # seconds between two looks whether the store was left behind
 
     def __init__(
         self,
@@ -123,6 +121,7 @@ class Engine:
         self._open = Lock()  # held until the store is closed; others wait for it in close
         self._open.acquire()
         self._forked = False
+        self._orphaned: Callable[[], bool] | None = None  # set by `close_when`
         self._senders = Senders(lock, queues, name)
         self._dropped: SimpleQueue[Entry] = SimpleQueue()  # from abandoned bulk calls
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
@@ -484,7 +483,7 @@ class Engine:
         while True:
             with self._lock:
                 while (wait := queues.next_deadline - time.monotonic()) > 0 and not self._stopping:
-                    if (orphaned := self.orphaned) is not None:
+                    if (orphaned := self._orphaned) is not None:
                         wait = min(wait, self.look)
                         if orphaned() and not self._closing:
                             break
@@ -492,7 +491,7 @@ class Engine:
                 if self._stopping:
                     return
             if wait > 0:
-                self.orphaned = None
+                self._orphaned = None
                 self._thread("orphan", self._close_orphan).start()
                 continue
             # Without the lock, because this runs the back end's code.
@@ -621,20 +620,24 @@ class Engine:
             lane.allowance = 0
         self._closing = True
 
+    def close_when(self, orphaned: Callable[[], bool]) -> None:
+        """Close the store soon after ``orphaned`` says that nobody else can; it must not block."""
+        with self._lock:
+            self._orphaned = orphaned
+            self.queues.deadline_moved.notify()
+
     def _shut(self, drained: bool) -> None:
-        try:
+        # Each step is taken, in the reverse of this order, even if Ctrl-C ends an earlier one.
+        with ExitStack() as steps:
+            steps.callback(self.attachments.close)
+            steps.callback(lifetime.closed, self)
+            # After the back end, which may have reported the last writes to watches.
+            steps.callback(self.feeds.close)
+            steps.callback(self._stop)
+            steps.callback(self._backend.close)
             if not drained:
-                self._end_where(lambda entry: entry.state == QUEUED)
                 self._cut_off = True
-            self._backend.close()
-        finally:
-            try:
-                self._stop()
-            finally:
-                # After the back end, which may have reported the last writes to watches.
-                self.feeds.close()
-                lifetime.closed(self)
-                self.attachments.close()
+                self._end_where(lambda entry: entry.state == QUEUED)
 
     def _stop(self) -> None:
         lanes = self.queues.all_lanes
@@ -644,20 +647,36 @@ class Engine:
             for lane in lanes:
                 lane.wakeup.notify_all()
         until = time.monotonic() + self.last_wait
-        for thread in [self._timekeeper, *(thread for lane in lanes for thread in lane.senders)]:
-            if thread is not current_thread() and thread.ident is not None:
-                thread.join(max(0.0, until - time.monotonic()))
-        # The back end's calls for the remaining operations have not returned even now.
-        self._end_where(lambda entry: entry.state in (QUEUED, SENT))
-        with self._lock:
-            for lane in lanes:
-                lane.close()
+        threads = [self._timekeeper, *(thread for lane in lanes for thread in lane.senders)]
+        try:
+            for thread in threads:
+                if thread is not current_thread() and thread.ident is not None:
+                    thread.join(max(0.0, until - time.monotonic()))
+        finally:
+            # The back end's calls for the remaining operations have not returned even now.
+            self._end_where(lambda entry: entry.state in (QUEUED, SENT))
+            with self._lock:
+                for lane in lanes:
+                    lane.close()
 
     def _end_where(self, which: Callable[[Entry], bool]) -> None:
-        self._end(
-            lambda: [entry for entry in self._lines.entries() if which(entry)],
-            partial(shut_out, store=self.name),
-        )
+        """End operations, on a thread that Ctrl-C does not reach, or some would never end."""
+        with self._lock:
+            if not any(which(entry) for entry in self._lines.entries()):
+                return
+
+        def end() -> None:
+            self._end(
+                lambda: [entry for entry in self._lines.entries() if which(entry)],
+                partial(shut_out, store=self.name),
+            )
+
+        try:
+            ending = lifetime.on_thread(end)
+        except RuntimeError:  # The system has no thread left, or the interpreter is ending.
+            end()
+        else:
+            ending.result()
 
     def abandon(self) -> None:
         """Make the copy of this engine in a forked child refuse everything instead of hanging.

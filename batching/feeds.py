@@ -100,7 +100,9 @@ def check_callback(callback: Callable[..., Any]) -> None:
     """
     if not callable(callback):
         raise InvalidSettingError(f"callback must be a function, not {callback!r:.80}")
-    if inspect.iscoroutinefunction(callback):
+    if inspect.iscoroutinefunction(callback) or (
+        inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004 - of an object
+    ):
         raise InvalidSettingError(
             f"callback must be a plain function, not the coroutine function {callback!r:.80}: "
             f"nothing would await it. Let it create a task, or iterate with 'async for'"

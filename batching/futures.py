@@ -238,6 +238,7 @@ class OperationFuture(Future[Any]):
         entry = self._entry
         sink = entry.sink
         assert isinstance(sink, FutureSink)
+        sink.engine.check_not_forked()
         if owned(_births) or owned(sink.engine._lock):
             raise refused(entry.path)
         with _births:
@@ -349,6 +350,7 @@ def _wait(entry: Entry, timeout: float | None) -> None:
     gate.acquire()
     sink = entry.sink
     assert isinstance(sink, FutureSink)
+    sink.engine.check_not_forked()
     if owned(_births) or owned(sink.engine._lock):
         raise _interrupted()
     with _births:
@@ -443,13 +445,18 @@ class FutureSink:
             with self._lock:
                 if self._dispatcher is None:
                     dispatcher = Thread(target=self._run, name="batchkeeper-callbacks", daemon=True)
+                    # Before the start, which Ctrl-C may interrupt after the thread has begun.
+                    self._dispatcher = dispatcher
                     try:
                         dispatcher.start()
                     except RuntimeError:
                         # The system has no thread left. The next call tries again, or close() does.
+                        self._dispatcher = None
                         log.exception("callbacks have to wait")
-                        return
-                    self._dispatcher = dispatcher
+                    except BaseException:
+                        if dispatcher.ident is None:
+                            self._dispatcher = None
+                        raise
 
     def interrupted(self) -> bool:
         """Say whether this thread is in the middle of code that others wait for; see `Engine`."""
@@ -472,6 +479,8 @@ class FutureSink:
             try:
                 callbacks = self._to_dispatch.get(block=not closing)
             except Empty:
+                # For another thread that closes the store, and may wait here as well.
+                self._to_dispatch.put(None)
                 return
             if callbacks is None:
                 # Not the end yet: the callbacks of a watch may have put their next turn behind.

@@ -420,6 +420,7 @@ class Queues:
                 lane.batches.discard(entry)
         for follower in self.lines.leave(entry):
             self._leave_wait(follower, TURN)
+        entry.options = None  # With the values of a transaction. The lines needed them.
 
     def admit(self) -> None:
         """Give free room to waiting operations, oldest first."""

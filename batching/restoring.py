@@ -20,8 +20,9 @@ def restore(queues: Queues, lost: Sequence[Entry] = ()) -> None:
     Args:
         queues: what the change may have left half done.
         lost: the operations whose submission or cancellation was interrupted. QUEUED ones become
-            CANCELLED, and none of them keeps a place.
+            CANCELLED, and lose their places. What a sender has taken meanwhile goes on.
     """
+    lost = [entry for entry in lost if entry.state in (QUEUED, CANCELLED)]
     move([entry for entry in lost if entry.state == QUEUED], CANCELLED)
     for entry in lost:
         entry.lane.waiting.pop(entry, None)

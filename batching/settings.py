@@ -90,7 +90,8 @@ def check_seconds(name: str, value: float) -> float:
     if _is_number(value) and 0 < value <= _LONGEST:
         return value
     raise InvalidSettingError(
-        f"{name} must be a number of seconds, more than 0 and at most a year, not {value!r}"
+        f"{name} must be a number of seconds, more than 0 and at most a year, as an int or a "
+        f"float, not {value!r}"
     )
 
 

@@ -115,5 +115,13 @@ class StoreBase:
         finally:
             self._sink.close()
 
+    def _check_caller(self) -> None:
+        """Refuse a call whose requests the store would refuse, before it changes anything.
+
+        Raises:
+            StoreClosedError: this is a forked process, where any lock may be held.
+        """
+        self._engine.check_not_forked()
+
     def _interrupted(self) -> bool:
         return self._sink.interrupted() or owned(self._listeners.lock)

@@ -184,6 +184,14 @@ def get_trees(arguments: argparse.Namespace) -> int:
     return worst(codes)
 
 
+def _removed(store: MetadataStore, path: str) -> int:
+    try:
+        return store.delete_recursive(path).result()
+    except KeyboardInterrupt:  # or SIGTERM
+        tell(f"interrupted: a part of {path!r} may be removed; count shows what is left")
+        raise
+
+
 def delete_trees(arguments: argparse.Namespace) -> int:
     """Run ``delete -r``: remove the values at and below paths, and print how many there were.
 
@@ -195,7 +203,7 @@ def delete_trees(arguments: argparse.Namespace) -> int:
     codes = [OK]
     with open_named(arguments, create=False) as store:
         for path in arguments.paths:
-            removed = None if arguments.dry_run else store.delete_recursive(path).result()
+            removed = None if arguments.dry_run else _removed(store, path)
             left, kept = 0, ForeignKeys()
             for page in store.scan_pages(path, values=False):
                 left += len(page)

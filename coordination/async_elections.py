@@ -176,7 +176,7 @@ class AsyncElection(AsyncHold):
             MetadataStoreError: the value cannot be removed, for example for lack of permission.
         """
         try:
-            self._state()
+            self._store._check_caller()
         except StoreClosedError:
             return
         with self._lock:
@@ -192,6 +192,8 @@ class AsyncElection(AsyncHold):
         Raises:
             MetadataStoreError: as for :meth:`resign`.
         """
+        with suppress(StoreClosedError):  # a forked process, where `resign` does nothing
+            self._store._check_caller()
         self._closed = True
         for listener in self._listeners:
             listener.close()

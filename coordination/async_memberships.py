@@ -154,7 +154,7 @@ class AsyncMembership:
             MetadataStoreError: the write has failed; see its ``outcome``.
         """
         data = check_value(data)
-        self._store.session  # noqa: B018 - it raises in a forked process
+        self._store._check_caller()
         async with self._gate:
             if self._left:
                 raise LockLostError(f"this process has left {self.path}", path=self.path)
@@ -178,7 +178,7 @@ class AsyncMembership:
         """
         if self._left:
             return
-        self._store.session  # noqa: B018 - it raises in a forked process
+        self._store._check_caller()
         self._left = True  # A running attempt to join is the last one.
         try:
             await self._gate.enter()

@@ -67,6 +67,9 @@ def parse_part(line: bytes) -> Part:
     for name in ("path", "value") if kind == "put" else ("path",):
         if name not in record:
             raise ValueError(f'a {kind} needs "{name}"')
+    for name in ("expected_version", "expected_revision"):
+        if name in record and record[name] is None:
+            raise ValueError(f'"{name}" must not be null; leave it out for no condition')
     version, revision = record.get("expected_version"), record.get("expected_revision")
     if version == "absent":
         version = ABSENT
@@ -80,7 +83,9 @@ def parse_part(line: bytes) -> Part:
 
 def _parsed(line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line.decode())
+        # Some editors and spreadsheets begin a file with a byte order mark.
+        text = line.decode().removeprefix("\ufeff")
+        record = json.loads(text, object_pairs_hook=_fields)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} (column {error.colno})") from None
     except UnicodeDecodeError as error:
@@ -88,6 +93,16 @@ def _parsed(line: bytes) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("not a record: nested too deeply") from None
     return record if isinstance(record, dict) else {}
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of an object; ``json`` would keep the last of two with the same name."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the field {twice!r:.80} comes twice")
+    return fields
 
 
 def _value(spelled: object) -> bytes:

@@ -6,6 +6,7 @@ of them closes it.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Sequence
@@ -268,6 +269,17 @@ _spaces_lock = threading.Lock()  # guards _spaces, with the numbers of openers
 _spaces: dict[str, tuple[_Space, int]] = {}
 
 
+def _forget_spaces() -> None:
+    # A child begins with empty stores, as other new processes do. In the parent's, a lock may be
+    # held for ever, and sessions have no end.
+    global _spaces_lock  # noqa: PLW0603
+    _spaces_lock = threading.Lock()
+    _spaces.clear()
+
+
+os.register_at_fork(after_in_child=_forget_spaces)
+
+
 class _MemoryBackend:
     history = None
 
@@ -421,7 +433,9 @@ class _MemoryBackend:
         for watch in watches:
             watch.close()
         with _spaces_lock:
-            space, openers = _spaces[self._name]
+            space, openers = _spaces.get(self._name, (None, 0))
+            if space is not self._space:
+                return  # In a forked child: it has stores of its own.
             if openers > 1:
                 _spaces[self._name] = (space, openers - 1)
             else:

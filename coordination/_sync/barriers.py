@@ -172,7 +172,7 @@ class DoubleBarrier:
     def _begin(self, timeout: float | None) -> None:
         """Enter the gate: the calls of one object run one after the other."""
         deadline = Deadline(timeout)
-        self._store.session  # noqa: B018 - it raises in a forked process, where the gate may be shut
+        self._store._check_caller()
         if not self._gate.enter(deadline.left()):
             raise LockBusyError(f"another call of this object waits at {self._path}")
         self._deadline = deadline

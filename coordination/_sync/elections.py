@@ -169,7 +169,7 @@ class Election(Hold):
             MetadataStoreError: the value cannot be removed, for example for lack of permission.
         """
         try:
-            self._state()
+            self._store._check_caller()
         except StoreClosedError:
             return
         with self._lock:
@@ -185,6 +185,8 @@ class Election(Hold):
         Raises:
             MetadataStoreError: as for :meth:`resign`.
         """
+        with suppress(StoreClosedError):  # a forked process, where `resign` does nothing
+            self._store._check_caller()
         self._closed = True
         for listener in self._listeners:
             listener.close()

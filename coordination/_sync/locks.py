@@ -79,7 +79,7 @@ class Holder(Hold):
             LockLostError: this object does not hold the lock, or has lost it.
             MetadataStoreError: the value cannot be removed, for example for lack of permission.
         """
-        self._check_process()
+        self._store._check_caller()
         claim = self._take()
         if claim is None:
             raise self._not_held()
@@ -104,7 +104,7 @@ class Holder(Hold):
             LockLostError: this object has lost the lock.
             MetadataStoreError: the put has failed; see its ``outcome``.
         """
-        self._check_process()
+        self._store._check_caller()
         value = check_value(value)
         claim = self._claim
         if claim is not None:
@@ -132,7 +132,7 @@ class Holder(Hold):
         return f"<{type(self).__name__} {self.path!r}{' held' if self.held else ''}>"
 
     def _acquire(self, deadline: Deadline, *, wait: bool) -> bool:
-        self._check_process()
+        self._store._check_caller()
         if wait:
             self._check_owner()
         limited = not wait or deadline.left() is not None
@@ -199,10 +199,6 @@ class Holder(Hold):
             claim.lose()
             self._gate.leave()
 
-    def _check_process(self) -> None:
-        # In a forked process, a lock of this object may be held forever.
-        self._store.session  # noqa: B018 - it raises there
-
 
 class Lock(Holder):
     """A lock that one client at a time holds, across processes, in the order of their arrival.
@@ -224,12 +220,15 @@ class Lock(Holder):
 
     Raises:
         InvalidPathError: the path is not valid.
+        InvalidSettingError: ``shared`` is not a bool.
         UnsupportedError: the store lacks a capability.
     """
 
     def __init__(
         self, store: MetadataStore, path: str, value: bytes = b"", *, shared: bool = False
     ) -> None:
+        if not isinstance(shared, bool):
+            raise InvalidSettingError(f"shared must be True or False, not {shared!r:.80}")
         super().__init__(store, path, SHARED if shared else EXCLUSIVE, value)
 
 

@@ -152,7 +152,7 @@ class Membership:
             MetadataStoreError: the write has failed; see its ``outcome``.
         """
         data = check_value(data)
-        self._store.session  # noqa: B018 - it raises in a forked process
+        self._store._check_caller()
         with self._gate:
             if self._left:
                 raise LockLostError(f"this process has left {self.path}", path=self.path)
@@ -176,7 +176,7 @@ class Membership:
         """
         if self._left:
             return
-        self._store.session  # noqa: B018 - it raises in a forked process
+        self._store._check_caller()
         self._left = True  # A running attempt to join is the last one.
         try:
             self._gate.enter()

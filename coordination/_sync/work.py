@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Final, Self
 
@@ -19,6 +20,7 @@ from ...ops.errors import (
     LockLostError,
     MetadataStoreError,
     OperationTimeoutError,
+    StoreClosedError,
     TransactionRefusedError,
     check_conflict,
     is_conflict,
@@ -467,6 +469,8 @@ class Job(ClaimedJob):
     def _release(self, timeout: float | None) -> None:
         if self._ended:
             return
+        with suppress(StoreClosedError):  # a forked process, which holds no claim
+            self._queue._store._check_caller()
         self._ended = True
         try:
             self._queue._store.transaction(

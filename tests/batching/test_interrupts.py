@@ -13,6 +13,7 @@ import pytest
 from batchkeeper.batching import MetadataStore
 from batchkeeper.batching.engine import engine_of
 from batchkeeper.batching.lane import Lane
+from batchkeeper.batching.restoring import restore
 from batchkeeper.ops import Get, MetadataStoreError, Put, StoreClosedError
 from batchkeeper.testing.faults import FaultyBackend, Plan
 
@@ -104,6 +105,19 @@ class Scene:
         """Release all calls once the interrupted one may wait for them."""
         self.held = False
         threading.Timer(0.01, release_all, [self.backend]).start()
+
+
+def test_what_a_sender_has_taken_goes_on(backend: FaultyBackend, open_on: OpenOn) -> None:
+    """An interrupted submission leaves its operation alone if it was sent meanwhile."""
+    store = open_on(backend, max_in_flight=1)
+    sent = store.put("/a", b"")
+    backend.wait_for_calls(1)
+    engine = engine_of(store)
+    with engine._lock:
+        restore(engine.queues, [sent._entry])
+    behind = store.put("/a", b"")
+    release_all(backend)
+    assert [future.result(PATIENCE).version for future in (sent, behind)] == [0, 1]
 
 
 def second_sender(scene: Scene) -> None:

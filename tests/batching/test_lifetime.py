@@ -12,11 +12,11 @@ from ..programs import run_python
 pytestmark = pytest.mark.slow  # Each starts a Python.
 
 PRELUDE = """
-import os, sys, threading, warnings
+import concurrent.futures, os, sys, threading, warnings
 from batchkeeper.batching import BatchingConfig, MetadataStore
 from batchkeeper.batching import futures as futures_module
 from batchkeeper.ops import *
-from batchkeeper.stores import ConnectOptions, connect
+from batchkeeper.stores import ConnectOptions, connect, memory
 from batchkeeper.testing.faults import Fault, FaultyBackend
 
 def open_store(plan=None, name="a", **settings):
@@ -78,6 +78,8 @@ def work():
     assert isinstance(outcome.error, StoreClosedError)
     assert not queued.cancel()
     assert not held.cancel()
+    assert refused(queued.result)
+    assert refused(lambda: concurrent.futures.wait([held]))
     store.close()
     store.close(1.0)
 
@@ -103,12 +105,14 @@ store.put("/a", b"").result(20)
 
 def work():
     assert refused(lambda: store.get("/a"))
-    with open_store(name="b") as own:
+    with open_store() as own:  # a store in memory is that of its process
+        assert own.get("/a").result(20) is None
         future = own.put("/b", b"")
         future.add_done_callback(lambda future: print("called", flush=True))
         assert future.result(20).version == 0
 
-with futures_module._births, store._engine._lock:
+space = memory._spaces["a"][0]
+with futures_module._births, store._engine._lock, space.lock, memory._spaces_lock:
     in_child(work)
 store.close()
 print("fine")
@@ -116,6 +120,28 @@ print("fine")
         *FORK,
     )
     assert (ended.stdout, ended.returncode) == ("called\nfine\n", 0), ended.stderr
+
+
+def test_a_store_that_only_watched_ends_with_its_loop() -> None:
+    """A store whose loop has ended is closed, also if it never had an operation."""
+    ended = run(
+        """
+        import asyncio
+        import batchkeeper as bk
+
+        async def main():
+            store = await bk.open_async_store("memory://a")
+            await store.watch("/a")
+
+        asyncio.run(main())
+        (keeper,) = [t for t in threading.enumerate() if t.name == "batchkeeper-deadlines"]
+        keeper.join(30)
+        print(keeper.is_alive())
+        """,
+        "-W",
+        "ignore::ResourceWarning",
+    )
+    assert (ended.stdout, ended.returncode) == ("False\n", 0), ended.stderr
 
 
 def test_leaving_a_with_block_in_a_child_leaves_the_parents_store_alone() -> None:

@@ -190,10 +190,14 @@ def test_count(run: Run, filled: str) -> None:
     ]
 
 
-def test_delete_recursive(run: Run, filled: str) -> None:
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_delete_recursive(run: Run, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It removes what is at and below the paths, and says how many values that were.
 
-    A dry run says how many there are.
+    A dry run says how many there are, and Ctrl-C leaves a word that some may be gone.
     """
     none = "batchkeeper: nothing was removed (--dry-run); scan --no-values lists the paths"
     dry = ("delete", "--dry-run")
@@ -210,6 +214,9 @@ def test_delete_recursive(run: Run, filled: str) -> None:
         3,
         "batchkeeper: delete -r takes no --expected-version and no --expected-revision",
     )
+    monkeypatch.setattr(bk.MetadataStore, "delete_recursive", interrupt)
+    left = "batchkeeper: interrupted: a part of '/a' may be removed; count shows what is left"
+    assert run("delete", "-r", "/a") == (130, b"", [left])
 
 
 # --- keys that are not valid paths

@@ -362,22 +362,53 @@ def test_a_store_serves_its_own_loop_and_ends_with_it() -> None:
         lambda store: AsyncLock(store, "/other").acquire(),
     ]
 
+    locks: list[AsyncLock] = []
+    leaders: list[bk.AsyncElection] = []
+    members: list[bk.AsyncMembership] = []
+    jobs: list[bk.AsyncJob] = []
+
     async def hold(path: str) -> bk.AsyncMetadataStore:
         store = await bk.open_async_store(url)
-        await AsyncLock(store, path).acquire()
+        locks.append(AsyncLock(store, path))
+        await locks[-1].acquire()
         return store
 
+    async def hold_more(store: bk.AsyncMetadataStore) -> None:
+        leaders.append(bk.AsyncElection(store, "/leader", b""))
+        await leaders[0].campaign()
+        members.append(await bk.AsyncGroup(store, "/group").join("a"))
+        queue = bk.AsyncWorkQueue(store, "/work")
+        await queue.put(b"")
+        jobs.append(await queue.claim())
+
     async def refused(store: bk.AsyncMetadataStore) -> None:
-        for call in ran:
+        for call in (
+            *ran,
+            lambda _: locks[0].release(),
+            lambda _: leaders[0].resign(),
+            lambda _: leaders[0].close(),
+            lambda _: members[0].leave(),
+            lambda _: jobs[0].release(),
+        ):
             with pytest.raises(bk.UnsupportedError, match=r"in each loop.*open_store"):
                 await call(store)
+        assert locks[0].held
         with pytest.raises(bk.UnsupportedError, match="another event loop"):
             store.submit(bk.Put("/a", b""))
 
+    async def give_up() -> None:
+        """What was refused elsewhere works here."""
+        for end in (leaders[0].close, members[0].leave, jobs[0].release):
+            await end()
+
     with bk.open_store(url) as beside, asyncio.Runner() as first:
         store = first.run(hold(PATH))
+        first.run(hold_more(store))
         asyncio.run(refused(store))
-        assert beside.get_children("/").result() == ["locks"]
+        first.run(give_up())
+        assert beside.get_children("/leader").result() == []
+        assert beside.get_children("/group").result() == []
+        assert beside.get_children("/").result() == ["locks", "work"]
         closed = first.run(hold("/locks/b"))
         asyncio.run(closed.close())
         assert beside.get_children("/locks/b").result() == []

@@ -500,6 +500,8 @@ def test_bad_input(store: bk.MetadataStore) -> None:
             Lock(store, path)
     with pytest.raises(bk.InvalidSettingError):
         Lock(store, PATH, "text")  # type: ignore[arg-type]
+    with pytest.raises(bk.InvalidSettingError, match="shared must be True or False, not 'false'"):
+        Lock(store, PATH, shared="false")  # type: ignore[arg-type]
     lock = Lock(store, PATH)
     for timeout in (-1, float("nan"), float("inf"), False, "1"):
         with pytest.raises(bk.InvalidSettingError):
