@@ -403,9 +403,10 @@ class EtcdConnection:
                     # An attempt that runs out of time says less than the one before it.
                     if cause is None or code is not grpc.StatusCode.DEADLINE_EXCEEDED:
                         cause = error
+                        member.trouble = failed_lookup(member.address, message)
                     if failure.reason is Reason.UNREACHABLE:
                         member.connected = False
-                    member.trouble = member.distrust or failed_lookup(member.address, message)
+                    member.trouble = member.distrust or member.trouble
                     if failure.reason is Reason.NOT_ETCD:
                         raise UnsupportedError(
                             f"the server at {member.address} does not speak etcd's v3 API: "
