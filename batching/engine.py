@@ -634,7 +634,7 @@ class Engine:
             # After the back end, which may have reported the last writes to watches.
             steps.callback(self.feeds.close)
             steps.callback(self._stop)
-            steps.callback(self._backend.close)
+            steps.callback(_to_its_end, self._backend.close)
             if not drained:
                 self._cut_off = True
                 self._end_where(lambda entry: entry.state == QUEUED)
@@ -671,12 +671,7 @@ class Engine:
                 partial(shut_out, store=self.name),
             )
 
-        try:
-            ending = lifetime.on_thread(end)
-        except RuntimeError:  # The system has no thread left, or the interpreter is ending.
-            end()
-        else:
-            ending.result()
+        _to_its_end(end)
 
     def abandon(self) -> None:
         """Make the copy of this engine in a forked child refuse everything instead of hanging.
@@ -739,6 +734,16 @@ class Engine:
             watch_drops=watch_drops,
             session_losses=0 if session is None else session.number - 1,
         )
+
+
+def _to_its_end(call: Callable[[], None]) -> None:
+    """Make a call on a thread that Ctrl-C does not reach; it goes on if the wait is interrupted."""
+    try:
+        ending = lifetime.on_thread(call)
+    except RuntimeError:  # The system has no thread left, or the interpreter is ending.
+        call()
+    else:
+        ending.result()
 
 
 class _Store(Protocol):

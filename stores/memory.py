@@ -10,8 +10,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Sequence
-from functools import cached_property
-from typing import Final, Literal, assert_never
+from functools import cached_property, partial
+from typing import Final, Literal, TypeVar, assert_never
 from weakref import WeakSet
 
 from ..ops.errors import (
@@ -35,12 +35,14 @@ from .backend import (
     WriteRequest,
     is_plain_put,
 )
-from .local import LocalSession, LocalWatches
+from .local import LocalSession, LocalWatches, to_its_end
 from .refusals import State, decide, partly_removed, transaction_refused
 from .spans import EVERYTHING, evenly, spans
 from .urls import ConnectOptions, StoreURL
 
 __all__ = ["connect"]
+
+_T = TypeVar("_T")
 
 DEFAULT_MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
 
@@ -337,13 +339,13 @@ class _MemoryBackend:
         deadline: float,
     ) -> WatchHandle:
         """Report each change under ``prefix``. See :class:`Watches`."""
-        try:
-            space = self._enter(deadline)
+
+        def begin(space: _Space) -> WatchHandle:
             watch = space.watches.watch(prefix, deliver, fail)
             self._open_watches.add(watch)
             return watch
-        finally:
-            self._leave()
+
+        return self._locked(begin, deadline)
 
     def sync(self, deadline: float) -> None:
         """Do nothing: reads are linearizable."""
@@ -365,14 +367,15 @@ class _MemoryBackend:
     def _pages(
         self, prefix: str, within: Range, timeout: float
     ) -> Generator[list[tuple[str, GetResult]], None, None]:
-        try:
-            space = self._enter(time.monotonic() + timeout)
+
+        def snapshot(space: _Space) -> dict[str, GetResult]:
             # Results are immutable, so a copy of the dict is a snapshot.
             values = space.values.copy()
             for path in space.owned.get(self.session, ()):
                 values[path] = values[path]._replace(stat=values[path].stat._replace(owned=True))
-        finally:
-            self._leave()
+            return values
+
+        values = self._locked(snapshot, time.monotonic() + timeout)
         paths = _under(values, prefix, within)
         for start in range(0, len(paths), _PAGE):
             if self._closed:
@@ -388,36 +391,29 @@ class _MemoryBackend:
         """Remove the current values under ``path``. See :class:`Scans`."""
         paths = self._paths_under(path, timeout)
         removed = 0
+
+        def remove(named: Sequence[str], space: _Space) -> int:
+            commit = _Commit(space, self.session)
+            there = [found for found in named if found in space.values]
+            for found in there:
+                space.remove(found, commit)
+            commit.publish()
+            return len(there)
+
         for start in range(0, len(paths), _PAGE):
+            named = paths[start : start + _PAGE]
             try:
-                try:
-                    space = self._enter(time.monotonic() + timeout)
-                except MetadataStoreError as error:
-                    raise partly_removed(removed, path, error) from error
-                commit = _Commit(space, self.session)
-                for found in paths[start : start + _PAGE]:
-                    if found in space.values:
-                        space.remove(found, commit)
-                        removed += 1
-                commit.publish()
-            finally:
-                self._leave()
+                removed += self._locked(partial(remove, named), time.monotonic() + timeout)
+            except MetadataStoreError as error:
+                raise partly_removed(removed, path, error) from error
         return removed
 
     def revision(self, timeout: float) -> int:
         """Return the revision of the last change."""
-        try:
-            space = self._enter(time.monotonic() + timeout)
-            return space.revision
-        finally:
-            self._leave()
+        return self._locked(lambda space: space.revision, time.monotonic() + timeout)
 
     def _paths_under(self, prefix: str, timeout: float) -> list[str]:
-        try:
-            space = self._enter(time.monotonic() + timeout)
-            paths = list(space.values)
-        finally:
-            self._leave()
+        paths = self._locked(lambda space: list(space.values), time.monotonic() + timeout)
         return _under(paths, prefix, EVERYTHING)
 
     def close(self) -> None:
@@ -440,6 +436,17 @@ class _MemoryBackend:
                 _spaces[self._name] = (space, openers - 1)
             else:
                 del _spaces[self._name]
+
+    def _locked(self, work: Callable[[_Space], _T], deadline: float) -> _T:
+        """Let a function work on the space under its lock, to its end."""
+
+        def call() -> _T:
+            try:
+                return work(self._enter(deadline))
+            finally:
+                self._leave()
+
+        return to_its_end(call)
 
     def _enter(self, deadline: float) -> _Space:
         """Take the space's lock. The caller must call ``_leave``, also if Ctrl-C ends this call."""

@@ -59,6 +59,9 @@ _CONFIG: Final = "rocksdict-config.json"
 _SYNCED: Final = struct.Struct(">8sI")
 _SYNCED_FILE: Final = "SYNCED"
 
+# What RocksDB says of a lock that this process, or another, holds.
+_HELD: Final = re.compile("lock hold by current process|While lock file: .*/LOCK: Resource temp")
+
 _BETWEEN_OPENINGS: Final = 0.01  # seconds
 
 
@@ -141,7 +144,7 @@ def open_files(directory: str, new: bool, read_only: bool = False) -> Rdict:
         return Rdict(directory, _options(new), access_type=access)
     except Exception as error:
         reason = str(error)
-        if "lock" in reason and "/LOCK" in reason:
+        if _HELD.search(reason):
             raise StoreUnavailableError(
                 f"the RocksDB store in {directory} is already open, in this process or another; "
                 f"only one opener at a time is possible"

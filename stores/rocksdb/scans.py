@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, TypeVar
 
 from rocksdict import WriteBatch
@@ -12,6 +13,7 @@ from rocksdict import WriteBatch
 from ...ops.errors import InvalidPathError, MetadataStoreError, NotFoundError, UnsupportedError
 from ...ops.results import Range, ScanPage, ScanResult, StatPage, WatchEvent, printable
 from ..keys import Sorted, path_of, sort_keys
+from ..local import to_its_end
 from ..refusals import partly_removed
 from ..spans import EVERYTHING, evenly, with_outside
 from .commits import Commits
@@ -123,7 +125,8 @@ class RocksScans:
             with self._walk(path) as walk:
                 while not walk.done:
                     if paths := self._page(walk, 0)[0].paths:
-                        removed += self._remove([found.encode() for found in paths], timeout)
+                        keys = [found.encode() for found in paths]
+                        removed += to_its_end(partial(self._remove, keys, timeout))
         except MetadataStoreError as error:
             raise partly_removed(removed, path, error) from error
         return removed
@@ -132,7 +135,7 @@ class RocksScans:
         """Remove a foreign key. See ``stores.keys.ForeignRemoval``."""
         if key == META_KEY or key.startswith(META_KEY + b"/"):
             raise InvalidPathError(f"'{printable(key)}' is reserved")
-        if not self._remove([key], timeout, dry_run=dry_run):
+        if not to_its_end(partial(self._remove, [key], timeout, dry_run=dry_run)):
             raise NotFoundError(f"nothing to delete at '{printable(key)}'")
 
     def _remove(self, keys: list[bytes], timeout: float, *, dry_run: bool = False) -> int:
@@ -164,9 +167,20 @@ class RocksScans:
             return len(there)
 
     def revision(self, timeout: float) -> int:
-        """Return the revision of the last change."""
+        """Return the revision of the last change that is on the disk or under way to it.
+
+        Like a read, it waits for what it has seen: a revision that a power cut takes back would be
+        given to another change.
+        """
+        return to_its_end(partial(self._revision, timeout))
+
+    def _revision(self, timeout: float) -> int:
+        commits = self._commits
         with self._database:
-            return self._commits.revision
+            with commits.writing(time.monotonic() + timeout):
+                number, revision = commits.written, commits.revision
+            commits.wait(number, changed=False)
+            return revision
 
 
 class ReadOnlyScans(RocksScans):

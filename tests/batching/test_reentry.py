@@ -164,6 +164,7 @@ def test_a_handler_closes_the_store_or_calls_it_at_any_point(
                     break
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_leaves_no_lock_of_a_memory_store() -> None:
     """At each point of a call that the caller's thread executes; the next call works."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -23,7 +23,8 @@ from batchkeeper.stores.rocksdb.database import Database
 from batchkeeper.stores.rocksdb.walks import KeyWalk
 
 from ...forks import locked_elsewhere
-from ...waiting import PATIENCE, soon
+from ...interrupts import interrupted
+from ...waiting import PATIENCE, soon, until
 from .opening import opened
 from .test_backend import Watched
 
@@ -157,7 +158,10 @@ def test_a_delete_that_fails_half_way_says_so(backend: Any, database: Database) 
 
 
 def test_what_others_remove_is_not_counted(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If deletes meet in a tree, each value counts in exactly one of them."""
+    """If deletes meet in a tree, each value counts in exactly one of them.
+
+    Ctrl-C in one ends the wait for its batch, and not the batch.
+    """
     many(backend, 2_500)
     counts: list[int] = []
     writing = Commits.writing
@@ -168,10 +172,23 @@ def test_what_others_remove_is_not_counted(backend: Any, monkeypatch: pytest.Mon
             counts.append(backend.scans.delete_recursive("/t", PATIENCE))
         return writing(commits, deadline)
 
-    monkeypatch.setattr(Commits, "writing", meeting)
     revision = backend.scans.revision(PATIENCE)
+    monkeypatch.setattr(Commits, "writing", meeting)
     assert (backend.scans.delete_recursive("/t", PATIENCE), counts) == (0, [0, 2_500])
     assert backend.scans.revision(PATIENCE) == revision + 3  # No write for what is gone.
+    many(backend, 3)
+    begun, interrupt_is_over = Event(), Event()
+
+    def waiting(commits: Commits, deadline: float) -> Any:
+        begun.set()
+        interrupt_is_over.wait(PATIENCE)
+        return writing(commits, deadline)
+
+    monkeypatch.setattr(Commits, "writing", waiting)
+    with interrupted(begun.wait):
+        backend.scans.delete_recursive("/t", PATIENCE)
+    interrupt_is_over.set()
+    until(lambda: not [*backend.scans.scan("/t", EVERYTHING, None, PATIENCE)])
 
 
 def test_scans_may_end_while_the_store_closes(
