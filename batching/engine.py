@@ -41,7 +41,7 @@ from typing import Final, Protocol, TypeVar
 from ..ops.capabilities import Capability
 from ..ops.errors import MetadataStoreError, StoreClosedError, StoreUnavailableError
 from ..ops.log import get_logger
-from ..stores.backend import Answer, Backend
+from ..stores.backend import Answer, Backend, to_its_end
 from . import lifetime
 from .accumulator import Accumulator, Cause
 from .attachments import Attachments
@@ -634,7 +634,7 @@ class Engine:
             # After the back end, which may have reported the last writes to watches.
             steps.callback(self.feeds.close)
             steps.callback(self._stop)
-            steps.callback(_to_its_end, self._backend.close)
+            steps.callback(to_its_end, self._backend.close)
             if not drained:
                 self._cut_off = True
                 self._end_where(lambda entry: entry.state == QUEUED)
@@ -671,7 +671,7 @@ class Engine:
                 partial(shut_out, store=self.name),
             )
 
-        _to_its_end(end)
+        to_its_end(end)
 
     def abandon(self) -> None:
         """Make the copy of this engine in a forked child refuse everything instead of hanging.
@@ -734,16 +734,6 @@ class Engine:
             watch_drops=watch_drops,
             session_losses=0 if session is None else session.number - 1,
         )
-
-
-def _to_its_end(call: Callable[[], None]) -> None:
-    """Make a call on a thread that Ctrl-C does not reach; it goes on if the wait is interrupted."""
-    try:
-        ending = lifetime.on_thread(call)
-    except RuntimeError:  # The system has no thread left, or the interpreter is ending.
-        call()
-    else:
-        ending.result()
 
 
 class _Store(Protocol):

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import RLock, Thread
-from typing import Final, Literal, Protocol, Self, TypeAlias, get_args
+from functools import partial
+from threading import RLock, Thread, current_thread, main_thread
+from typing import Final, Literal, Protocol, Self, TypeAlias, TypeVar, get_args
 
 from ..ops.errors import MetadataStoreError, StoreUnavailableError
 from ..ops.operations import Kind, Options, Part, ReadKind, WriteKind
@@ -41,7 +43,10 @@ __all__ = [
     "is_plain_put",
     "send_by",
     "start_thread",
+    "to_its_end",
 ]
+
+_T = TypeVar("_T")
 
 
 class Request(Protocol):
@@ -520,3 +525,31 @@ def start_thread(run: Callable[[], None], name: str) -> Thread:
     except RuntimeError as error:
         raise StoreUnavailableError(f"the thread {name!r} cannot be started: {error}") from error
     return thread
+
+
+def to_its_end(call: Callable[[], _T]) -> _T:
+    """Make a call that Ctrl-C cannot cut in two, and return what it returns.
+
+    Ctrl-C only reaches the main thread. So this lets another thread make the call, which goes on
+    to its end if Ctrl-C ends the wait for it.
+    """
+    if current_thread() is not main_thread():
+        return call()
+    future: Future[_T] = Future()
+    try:
+        start_thread(partial(_make, call, future), "batchkeeper-call")
+    except StoreUnavailableError:  # The system has no thread left, or the interpreter is ending.
+        return call()
+    try:
+        return future.result()
+    finally:
+        del future  # The traceback of its error holds this frame.
+
+
+def _make(call: Callable[[], _T], future: Future[_T]) -> None:
+    try:
+        future.set_result(call())
+    except BaseException as error:  # The caller gets it, whatever it is.
+        future.set_exception(error)
+    finally:
+        del call, future

@@ -6,52 +6,21 @@ import math
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
-from ..ops.errors import MetadataStoreError, StoreUnavailableError
+from ..ops.errors import MetadataStoreError
 from ..ops.log import get_logger
 from ..ops.paths import parent
 from ..ops.results import WatchEvent
 from ..ops.sessions import SessionEvent, SessionState
 from .backend import WatchHandle, start_thread
 
-__all__ = ["Concerned", "LocalSession", "LocalWatches", "to_its_end"]
+__all__ = ["Concerned", "LocalSession", "LocalWatches"]
 
 log = get_logger(__name__)
-
-_T = TypeVar("_T")
-
-
-def to_its_end(call: Callable[[], _T]) -> _T:
-    """Make a call that Ctrl-C cannot cut in two, and return what it returns.
-
-    Ctrl-C only reaches the main thread. So this lets another thread make the call, which goes on
-    to its end if Ctrl-C ends the wait for it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return call()
-    future: Future[_T] = Future()
-    try:
-        start_thread(partial(_make, call, future), "batchkeeper-local")
-    except StoreUnavailableError:  # The system has no thread left, or the interpreter is ending.
-        return call()
-    try:
-        return future.result()
-    finally:
-        del future  # The traceback of its error holds this frame.
-
-
-def _make(call: Callable[[], _T], future: Future[_T]) -> None:
-    try:
-        future.set_result(call())
-    except BaseException as error:  # The caller gets it, whatever it is.
-        future.set_exception(error)
-    finally:
-        del call, future
 
 
 class LocalSession:

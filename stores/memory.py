@@ -34,8 +34,9 @@ from .backend import (
     WatchHandle,
     WriteRequest,
     is_plain_put,
+    to_its_end,
 )
-from .local import LocalSession, LocalWatches, to_its_end
+from .local import LocalSession, LocalWatches
 from .refusals import State, decide, partly_removed, transaction_refused
 from .spans import EVERYTHING, evenly, spans
 from .urls import ConnectOptions, StoreURL

@@ -12,8 +12,8 @@ from rocksdict import WriteBatch
 
 from ...ops.errors import InvalidPathError, MetadataStoreError, NotFoundError, UnsupportedError
 from ...ops.results import Range, ScanPage, ScanResult, StatPage, WatchEvent, printable
+from ..backend import to_its_end
 from ..keys import Sorted, path_of, sort_keys
-from ..local import to_its_end
 from ..refusals import partly_removed
 from ..spans import EVERYTHING, evenly, with_outside
 from .commits import Commits
@@ -167,10 +167,9 @@ class RocksScans:
             return len(there)
 
     def revision(self, timeout: float) -> int:
-        """Return the revision of the last change that is on the disk or under way to it.
+        """Return the revision of the last change, once that is on the disk as far as it has to be.
 
-        Like a read, it waits for what it has seen: a revision that a power cut takes back would be
-        given to another change.
+        A revision that a power cut takes back would be given to another change.
         """
         return to_its_end(partial(self._revision, timeout))
 
