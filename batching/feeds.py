@@ -30,7 +30,7 @@ from ..ops.log import get_logger
 from ..ops.operations import check_revision
 from ..ops.paths import check_parent
 from ..ops.results import WatchEvent
-from ..stores.backend import Watches, WatchHandle
+from ..stores.backend import Watches, WatchHandle, to_its_end
 from .reentry import await_change, in_back_end, owned, refused
 
 __all__ = [
@@ -389,13 +389,17 @@ class Feeds:
             if self._closed:
                 raise StoreClosedError("the store is closed")
             self._open.add(feed)
-        try:
+
+        def begin() -> None:
             handle = watches.watch(feed.prefix, after, feed.deliver, feed.fail, deadline)
+            feed.attach(handle, self._discard)
+
+        try:
+            to_its_end(begin)
         except BaseException:
             feed.close()
             self._discard(feed)
             raise
-        feed.attach(handle, self._discard)
         if self._closed:
             raise StoreClosedError("the store was closed", path=feed.prefix)
 

@@ -16,6 +16,7 @@ from ..ops.paths import check_parent, check_path
 from ..ops.results import ChangePage, ForeignKeys, Range, ScanPage, ScanResult, StatPage
 from ..stores.backend import Scans
 from .reentry import in_back_end, refused
+from .settings import check_flag
 
 __all__ = [
     "AsyncResultStream",
@@ -158,6 +159,7 @@ def pages_of(
     values: bool,
 ) -> Generator[ScanPage | StatPage, None, None]:
     """Yield the results of a scan in pages of columns. Closing the iterator ends the scan."""
+    check_flag("values", values)
     process = os.getpid()
     if values:
         found = _here(lambda: scanner.scan(prefix, within, revision, timeout), process)
@@ -224,6 +226,7 @@ def pages_of_async(
     values: bool,
 ) -> AsyncGenerator[ScanPage | StatPage, None]:
     """Yield the results of a scan in pages of columns, and read them on other threads."""
+    check_flag("values", values)
 
     def begin() -> Generator[Sequence[ScanPage | StatPage], None, None]:
         with closing(pages_of(scanner, prefix, within, revision, timeout, values=values)) as pages:

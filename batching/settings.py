@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from ..ops.errors import InvalidSettingError
 
-__all__ = ["BatchingConfig", "OnFull", "check_seconds"]
+__all__ = ["BatchingConfig", "OnFull", "check_flag", "check_seconds"]
 
 OnFull = Literal["single", "block", "raise"]
 
@@ -64,8 +64,7 @@ class BatchingConfig:
     linger: Literal["adaptive", "fixed"] = "adaptive"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.enabled, bool):
-            raise InvalidSettingError(f"enabled must be True or False, not {self.enabled!r}")
+        check_flag("enabled", self.enabled)
         _check_int("max_ops", self.max_ops, 1, 1_000_000)
         _check_int("max_bytes", self.max_bytes, 1, 1024 * _MIB)
         _check_int("read_queue_size", self.read_queue_size, 1, 10_000_000)
@@ -93,6 +92,16 @@ def check_seconds(name: str, value: float) -> float:
         f"{name} must be a number of seconds, more than 0 and at most a year, as an int or a "
         f"float, not {value!r}"
     )
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is not a bool: the text ``"false"`` would be true.
+
+    Raises:
+        InvalidSettingError: the value is not a bool. The message names it and the rule.
+    """
+    if not isinstance(value, bool):
+        raise InvalidSettingError(f"{name} must be True or False, not {value!r:.80}")
 
 
 def _is_number(value: Any) -> bool:

@@ -32,7 +32,8 @@ log = get_logger("batchkeeper.coordination")
 
 T = TypeVar("T")
 # async:
-_CAUGHT = Exception  # As with other callbacks of a loop, SystemExit ends the loop.
+# As with other callbacks of a loop, SystemExit ends the loop. What they await may be cancelled.
+_CAUGHT = (Exception, asyncio.CancelledError)
 # sync:
 # | _CAUGHT = BaseException  # SystemExit would end the thread before the next event.
 # | _LINGER: Final = 1.0  # Seconds: a thread for each of many events would cost more than they do.
@@ -128,14 +129,17 @@ class AsyncListener(Generic[T]):
                     called = self._callback(*arguments)
                     if inspect.isawaitable(called):
                         await called
-                except asyncio.CancelledError:
-                    with self._lock:
-                        self._running = False
-                    raise
                 # sync:
                 # |     self._callback(*arguments)
                 # end
                 except _CAUGHT:
+                    # async:
+                    task = asyncio.current_task()
+                    if task is not None and task.cancelling():  # The loop is ending.
+                        with self._lock:
+                            self._running = False
+                        raise
+                    # end
                     log.exception("a listener failed", of=self._of, arguments=f"{arguments!r:.200}")
 
     def _next(self) -> T | None:

@@ -10,6 +10,7 @@ import time
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
+from ..batching.settings import check_flag
 from ..ops.errors import (
     InvalidSettingError,
     LockBusyError,
@@ -252,8 +253,7 @@ class AsyncLock(AsyncHolder):
     def __init__(
         self, store: AsyncMetadataStore, path: str, value: bytes = b"", *, shared: bool = False
     ) -> None:
-        if not isinstance(shared, bool):
-            raise InvalidSettingError(f"shared must be True or False, not {shared!r:.80}")
+        check_flag("shared", shared)
         super().__init__(store, path, SHARED if shared else EXCLUSIVE, value)
 
 

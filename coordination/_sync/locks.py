@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import Final, Self
 
 from ...batching import MetadataStore
+from ...batching.settings import check_flag
 from ...ops.errors import (
     InvalidSettingError,
     LockBusyError,
@@ -227,8 +228,7 @@ class Lock(Holder):
     def __init__(
         self, store: MetadataStore, path: str, value: bytes = b"", *, shared: bool = False
     ) -> None:
-        if not isinstance(shared, bool):
-            raise InvalidSettingError(f"shared must be True or False, not {shared!r:.80}")
+        check_flag("shared", shared)
         super().__init__(store, path, SHARED if shared else EXCLUSIVE, value)
 
 

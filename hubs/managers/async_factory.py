@@ -9,6 +9,7 @@ import re
 from typing import Final, Self
 
 from ...batching import AsyncMetadataStore
+from ...batching.settings import check_flag
 from ...coordination.async_conflicts import AsyncConflicts
 from ...coordination.async_kinds import async_check_store
 from ...ops.errors import BadVersionError, NotEmptyError, NotFoundError
@@ -129,7 +130,9 @@ async def async_format_metadata(
 
     Raises:
         HubsRegisteredError: hubs are registered, and ``force`` is not set. Nothing is removed.
+        InvalidSettingError: ``force`` is not a bool.
     """
+    check_flag("force", force)
     async_check_store(store, "the metadata of a region")
     hubs = f"{check_path(path)}/hosts"
     await store.sync()  # Otherwise, a new hub may not be seen.

@@ -149,6 +149,8 @@ class Database:
         """Return the caller's error for a failure of RocksDB before anything was written."""
         if type(error) is not Exception:
             raise error  # rocksdict raises bare Exceptions; anything else is a bug of this package
+        # Whoever keeps the error must not keep RocksDB open by an iterator in one of its frames.
+        error.__traceback__ = None
         failure = StoreUnavailableError(
             f"RocksDB failed to read in {self.directory}: {error}",
             path=requests[0].path if len(requests) == 1 else None,

@@ -77,13 +77,16 @@ class RocksScans:
 
         The records are those of the paths: whole, or only their first bytes.
         """
-        with self._database:
-            try:
-                found = walk.page(first)
-            except Exception as error:
-                raise self._database.unreadable(error) from error
+        found = to_its_end(partial(self._found, walk, first))
         keys = sort_keys([key for key, _ in found], shared=False)
         return keys, keys.of([record for _, record in found])
+
+    def _found(self, walk: KeyWalk, first: int | None) -> list[tuple[bytes, bytes]]:
+        with self._database:
+            try:
+                return walk.page(first)
+            except Exception as error:
+                raise self._database.unreadable(error) from error
 
     @contextmanager
     def _walk(self, prefix: str, within: Range = EVERYTHING) -> Generator[KeyWalk, None, None]:
@@ -91,18 +94,29 @@ class RocksScans:
         stretches = with_outside(prefix, within)
         if stretches and stretches[-1][1] is None:
             stretches[-1:] = OUTSIDE
+        walk = to_its_end(partial(self._begun, stretches))
+        try:
+            yield walk
+        finally:
+            self._end(walk)
+
+    def _begun(self, stretches: Sequence[tuple[str, str | None]]) -> KeyWalk:
         with self._database:
             try:
                 walk = KeyWalk(self._database.db, stretches, self._departed.keys())
             except Exception as error:
                 raise self._database.unreadable(error) from error
-            self._commits.wait_to_read(None)
             self._database.walks.add(walk)
-        try:
-            yield walk
-        finally:
-            self._database.walks.discard(walk)
-            walk.close()
+            try:
+                self._commits.wait_to_read(None)
+            except BaseException:
+                self._end(walk)
+                raise
+        return walk
+
+    def _end(self, walk: KeyWalk) -> None:
+        self._database.walks.discard(walk)
+        walk.close()
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
         """Return ranges with about equally many values. See :class:`Scans`."""

@@ -124,6 +124,8 @@ def test_a_scan_without_values_is_a_scan(store: bk.MetadataStore) -> None:
     assert next(unfinished, None) is None
     with pytest.raises(bk.InvalidPathError):
         store.scan_pages("a", values=False)
+    with pytest.raises(bk.InvalidSettingError, match="values must be True or False, not 'no'"):
+        store.scan_pages("/", values="no")  # type: ignore[call-overload]
     revision = store.revision()
     put(store, many[:10])
     newest = store.scan_pages("/", many[8], many[12], values=False)

@@ -7,6 +7,7 @@ import re
 from typing import Final, Self
 
 from ....batching import MetadataStore
+from ....batching.settings import check_flag
 from ....coordination._sync.conflicts import Conflicts
 from ....coordination._sync.kinds import check_store
 from ....ops.errors import BadVersionError, NotEmptyError, NotFoundError
@@ -127,7 +128,9 @@ def format_metadata(
 
     Raises:
         HubsRegisteredError: hubs are registered, and ``force`` is not set. Nothing is removed.
+        InvalidSettingError: ``force`` is not a bool.
     """
+    check_flag("force", force)
     check_store(store, "the metadata of a region")
     hubs = f"{check_path(path)}/hosts"
     store.sync()  # Otherwise, a new hub may not be seen.

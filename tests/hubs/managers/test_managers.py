@@ -624,6 +624,8 @@ def test_format_removes_all(store: bk.MetadataStore, managers: MetadataManagers)
     result(store.put(f"{REGION}/hosts/hub-2:4080/alive", b""))
     with pytest.raises(HubsRegisteredError, match=r"1 hubs .* such as hub-2:4080"):
         format_metadata(store, REGION)
+    with pytest.raises(bk.InvalidSettingError, match="force must be True or False, not 'false'"):
+        format_metadata(store, REGION, force="false")  # type: ignore[arg-type]
     assert managers.ownership.read_owner_info("t") is not None
     assert format_metadata(store, REGION, force=True) >= 4
     assert managers.ownership.read_owner_info("t") is None

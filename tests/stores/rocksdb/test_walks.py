@@ -194,8 +194,31 @@ def test_what_others_remove_is_not_counted(backend: Any, monkeypatch: pytest.Mon
 def test_scans_may_end_while_the_store_closes(
     backend: Any, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scan that another thread drops during the close does not keep the directory locked."""
+    """A scan that another thread drops during the close does not keep the directory locked.
+
+    Nor does one that Ctrl-C interrupts at any point, or one whose error is kept.
+    """
     many(backend)
+    enter, begun, interrupt_is_over = Database.__enter__, Event(), Event()
+
+    def entering(database: Database) -> None:
+        enter(database)
+        begun.set()
+        interrupt_is_over.wait(PATIENCE)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "__enter__", entering)
+        with interrupted(begun.wait):
+            next(backend.scans.scan("/", EVERYTHING, None, PATIENCE))
+        interrupt_is_over.set()
+
+    def fail(*_: object) -> None:
+        raise StoreUnavailableError("the sync failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Commits, "wait_to_read", fail)
+        with pytest.raises(StoreUnavailableError) as kept:
+            next(backend.scans.scan("/", EVERYTHING, None, PATIENCE))
     scans = [backend.scans.scan("/", EVERYTHING, None, PATIENCE) for _ in range(10)]
     for scan in scans:
         next(scan)
@@ -207,8 +230,12 @@ def test_scans_may_end_while_the_store_closes(
         close(self)
 
     monkeypatch.setattr(KeyWalk, "close", meeting)
-    backend.close()
+    closing = Thread(target=backend.close, daemon=True)
+    closing.start()
+    closing.join(PATIENCE)
+    assert not closing.is_alive()
     opened(directory).close()
+    del kept
 
 
 def test_a_scan_may_be_dropped_wherever_the_garbage_collector_runs(
