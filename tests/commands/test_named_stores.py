@@ -146,7 +146,7 @@ def test_a_password_that_others_can_read(run: Run, config: Path, tmp_path: Path)
     assert errors[0] == f"batchkeeper: others can read {secret}: chmod 600 {secret}"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.xdist_group("bench")
 def test_a_bench_on_a_named_store(
     run: Run, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -330,16 +330,16 @@ def test_a_split_covers_everything_once(store: bk.MetadataStore, n: int) -> None
 
 # Each of them is a different way to be uneven.
 SHAPES: dict[str, list[str]] = {
-    "numbers": [f"/d/{number:06d}" for number in range(4_000)],
-    "one long prefix": [f"/d/{'deep/' * 12}{number}" for number in range(4_000)],
+    "numbers": [f"/d/{number:06d}" for number in range(2_000)],
+    "one long prefix": [f"/d/{'deep/' * 12}{number}" for number in range(2_000)],
     "skewed": [
-        *(f"/d/a/{number}" for number in range(200)),
-        *(f"/d/m/{number:x}/{leaf}" for number in range(50) for leaf in range(70)),
-        *(f"/d/z/{number}" for number in range(300)),
+        *(f"/d/a/{number}" for number in range(100)),
+        *(f"/d/m/{number:x}/{leaf}" for number in range(25) for leaf in range(70)),
+        *(f"/d/z/{number}" for number in range(150)),
     ],
-    "hashed": [f"/d/{hashlib.md5(b'%d' % n).hexdigest()}" for n in range(4_000)],
-    "other scripts": [f"/d/日{chr(0x4E00 + number)}/é" for number in range(4_000)],
-    "chains": [f"/d/{'x' * (1 + number % 200)}/{number}" for number in range(4_000)],
+    "hashed": [f"/d/{hashlib.md5(b'%d' % n).hexdigest()}" for n in range(2_000)],
+    "other scripts": [f"/d/日{chr(0x4E00 + number)}/é" for number in range(2_000)],
+    "chains": [f"/d/{'x' * (1 + number % 200)}/{number}" for number in range(2_000)],
 }
 
 

@@ -153,7 +153,8 @@ def test_fewer_columns_can_be_asked_for(spark: SparkSession, etcd_url: str) -> N
     ]
 
 
-@pytest.mark.parametrize("scheme", ["etcd", pytest.param("zookeeper", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
 def test_a_schema_without_values_spares_the_line_them(
     scheme: str,
     spark: SparkSession,

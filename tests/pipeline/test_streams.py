@@ -150,6 +150,7 @@ def test_each_change_is_seen_once_over_restarts(lone_source: Source) -> None:
     }
 
 
+@pytest.mark.full
 def test_batches_are_bounded_and_read_in_parts(source: Source) -> None:
     """A query that is far behind reads a few revisions at a time, in several tasks."""
     for i in range(10):

@@ -119,6 +119,7 @@ def test_a_store_of_another_package_passes_the_suite(package: Path) -> None:
     assert f"conformance of shelf://{{unique}} (capabilities: {stated})" in output
 
 
+@pytest.mark.full
 def test_a_store_with_fewer_capabilities_passes_with_fewer_tests(package: Path) -> None:
     """Capabilities that it does not state are not tested, except that it refuses them."""
     chosen = ("-k", "single and (test_capabilities or test_revisions or test_sequences)")

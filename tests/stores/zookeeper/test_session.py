@@ -565,6 +565,7 @@ def _gone(client: KazooClient, session: str) -> bool:
         return False
 
 
+@pytest.mark.full
 @pytest.mark.server
 def test_a_session_lives_through_the_death_of_a_leader(cluster: ZooKeeperServer) -> None:
     """The next leader gives the session new time, and the client proves it."""
