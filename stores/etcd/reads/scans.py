@@ -192,7 +192,8 @@ class Scans:
         """
         removed = 0
         try:
-            for start, end in spans(path):
+            # The path itself last: who follows the changes can only remove it when it is empty.
+            for start, end in reversed(spans(path)):
                 windows = PageRanges((self._prefix + start).encode(), (self._prefix + end).encode())
                 while not windows.done:
                     page = self._keys(windows.start, windows.end, _DELETED_AT_ONCE, timeout)
@@ -216,39 +217,42 @@ class Scans:
         whole = self._prefix.encode() + key
         try:
             # If the answer of a removal is lost, the count of its repetition says nothing.
-            if not self._range(messages.RangeRequest(key=whole, count_only=True), timeout).count:
+            found = self._range(messages.RangeRequest(key=whole, count_only=True), timeout)
+            if not found.count:
                 raise NotFoundError(f"nothing to delete at {name}")
             if not dry_run:
-                list(self._remove([whole], 0, timeout))
+                list(self._remove([whole], found.header.revision, timeout))
         except EtcdRefusedError as refusal:
             raise refusal.at(printable(key)) from refusal
 
     def _remove(self, keys: Sequence[bytes], revision: int, timeout: float) -> Iterator[int]:
         """Remove successive keys, but nothing between them that is newer than ``revision``.
 
-        Yields the number of removed keys of each request.
+        A single key that is newer is removed as it is then. Yields the number of removed keys of
+        each request.
         """
         stretch = {"key": keys[0]}
         if len(keys) > 1:
             stretch["range_end"] = keys[-1] + b"\0"
         delete = messages.DeleteRangeRequest(**stretch)
         txn = messages.TxnRequest(success=[messages.RequestOp(request_delete_range=delete)])
-        if len(keys) > 1:
-            # The condition must hold for every existing key of the range.
-            txn.compare.add(
-                result=messages.Compare.LESS,
-                target=messages.Compare.MOD,
-                mod_revision=revision + 1,
-                **stretch,
-            )
+        # The condition must hold for every existing key of the range. It also refuses a copy of the
+        # request that comes late, after somebody has put the key again.
+        txn.compare.add(
+            result=messages.Compare.LESS,
+            target=messages.Compare.MOD,
+            mod_revision=revision + 1,
+            **stretch,
+        )
         deadline = time.monotonic() + timeout
         try:
             answer = self._repeated("txn", txn.SerializeToString(), deadline)
         except EtcdRefusedError as refusal:
             if len(keys) > 1 and isinstance(refusal.error, ValueTooLargeError):
-                answer = b""  # It names four very long keys; for a single key, it names one.
-            elif refusal.reason is Reason.NO_SPACE:
-                # An etcd beyond its quota refuses every transaction, but accepts this.
+                answer = b""  # It names four very long keys; for a single key, it names two.
+            elif refusal.reason is Reason.NO_SPACE or isinstance(refusal.error, ValueTooLargeError):
+                # An etcd beyond its quota refuses every transaction, but accepts this, and it names
+                # a single key once.
                 found = self._repeated("delete_range", delete, deadline)
                 yield int(found.deleted)
                 return
@@ -257,6 +261,9 @@ class Scans:
         response = messages.TxnResponse.FromString(answer)
         if response.succeeded:
             yield int(response.responses[0].response_delete_range.deleted)
+            return
+        if len(keys) == 1:  # Somebody has put it since.
+            yield from self._remove(keys, response.header.revision, timeout)
             return
         half = len(keys) // 2
         yield from self._remove(keys[:half], revision, timeout)

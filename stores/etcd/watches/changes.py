@@ -293,7 +293,10 @@ class _HistoryWatch:
         # Without progress reports, the watch covers all keys, from the first one on without an end.
         narrow = self._progress and not self._span.everything
         first, stop = (self._span.own, self._span.stop) if narrow else (ALL_KEYS, ALL_KEYS)
-        yield create_request(first, stop, self.after + 1, watch=_WATCH_ID, fragment=self._divided)
+        # At the last known revision, so that etcd refuses the watch if the next one is compacted:
+        # older ones leave out a delete there (etcd #18089). 0 would be etcd's newest revision.
+        start = max(self.after, 1)
+        yield create_request(first, stop, start, watch=_WATCH_ID, fragment=self._divided)
         while True:
             time.sleep(_ASK_EVERY)
             if self._closed:

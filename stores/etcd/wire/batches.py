@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from math import ceil
@@ -10,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 from google.protobuf.message import DecodeError
 
 from ....ops.errors import IndeterminateError, MetadataStoreError
-from ...backend import Request
+from ...backend import Deadline, Request, send_by
 from .errors import EtcdRefusedError
 from .protos import messages
 
@@ -37,14 +38,25 @@ Call: TypeAlias = Callable[[Sequence[_R], float], Sequence[_A]]
 def in_parts(
     call: Call[_R, _A], parts: Iterable[Sequence[_R]], deadline: float
 ) -> list[_A | MetadataStoreError]:
-    """Execute parts one after the other. An error of one becomes the answers of that part."""
-    return [answer for part in parts for answer in errors_as_answers(call, part, deadline)]
+    """Execute parts one after the other. An error of one becomes the answers of that part.
+
+    Raises:
+        MetadataStoreError: the first one waited for the earliest deadline of all. Nothing was
+            applied, and the caller may try again with those that have a later one.
+    """
+    answers: list[_A | MetadataStoreError] = []
+    for part in parts:
+        answers += errors_as_answers(call, part, deadline, first=not answers)
+    return answers
 
 
 def errors_as_answers(
-    call: Call[_R, _A], requests: Sequence[_R], deadline: float
+    call: Call[_R, _A], requests: Sequence[_R], deadline: float, *, first: bool = False
 ) -> Sequence[_A | MetadataStoreError]:
-    """Execute requests, and return errors as answers, because other parts have theirs."""
+    """Execute requests, and return errors as answers, because other parts have theirs.
+
+    A write gives up at the earliest deadline of its requests: the others are sent again.
+    """
     try:
         return call(requests, deadline)
     except EtcdRefusedError as refusal:
@@ -53,7 +65,19 @@ def errors_as_answers(
             return in_parts(call, halves(requests), deadline)
     except MetadataStoreError as failure:
         error = failure
-    return [error.for_path(request.path) for request in requests]
+    now = time.monotonic()
+    if first and error.retriable and send_by(deadline) <= now < deadline:
+        raise error
+    ends = [getattr(request, "deadline", deadline) for request in requests]
+    going = [request for request, end in zip(requests, ends, strict=True) if end > now]
+    if not error.retriable or len(going) in {0, len(requests)}:
+        return [error.for_path(request.path) for request in requests]
+    later = Deadline.of([end for end in ends if end > now])
+    found = iter(errors_as_answers(call, going, later))
+    return [
+        next(found) if end > now else error.for_path(request.path)
+        for request, end in zip(requests, ends, strict=True)
+    ]
 
 
 def paths_of(request: Request) -> Sequence[str]:

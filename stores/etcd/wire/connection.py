@@ -82,6 +82,8 @@ class EtcdConnection:
         # steady attempts last longer than an election, which takes etcd one to two seconds.
         self._usual_write = Patience(steady=5, most=_MOST_PATIENCE)
         self._usual_read = Patience()
+        # Since when calls with little time have had no answer, and no other call had one.
+        self._silent_since: float | None = None
         self._credentials = credentials
         self._members = [EtcdMember(address, credentials.channel) for address in addresses]
         self._addresses = ", ".join(addresses)
@@ -222,7 +224,10 @@ class EtcdConnection:
             else:
                 if hurry:
                     usual.took(time.monotonic() - begun)
+                self._silent_since = None
                 return answer
+            # Whoever keeps the error must not keep the store, the batch and a login by its frames.
+            cause.__traceback__ = None
             failure, message = self._failed(link, cause, request, write, left, limit)
             overdue += failure.reason is Reason.OVERTAKEN
             logins += failure.verdict is Verdict.RENEW
@@ -337,8 +342,12 @@ class EtcdConnection:
             raise refused(failure.reason, message, request, self.user) from cause
         if failure.reason is Reason.OVERDUE and limit < left:
             failure = failure._replace(reason=Reason.OVERTAKEN)
-        # A call that had little time proves nothing against the member.
+        # A call that had little time proves nothing against the member, but many do.
         hasty = failure.reason is Reason.OVERDUE and left < _GREETING
+        if hasty and len(self._members) > 1:
+            now = time.monotonic()
+            silent_since = self._silent_since = self._silent_since or now - left
+            hasty = now - silent_since < _GREETING
         if code is not StatusCode.RESOURCE_EXHAUSTED and not hasty:
             self._lost(link, failure.reason, message)
         return failure, message
@@ -377,6 +386,7 @@ class EtcdConnection:
             if self._link is not link:
                 return  # another thread noticed first, and there may be a new link already
             self._link = None
+            self._silent_since = None
             addresses = [member.address for member in self._members]
             place = addresses.index(link.address)
             self._first = (place + 1) % len(addresses)
@@ -421,6 +431,7 @@ class EtcdConnection:
                     emit("etcd connected", address=link.address, version=link.version)
                     return link
             assert cause is not None  # There is a member, and it has failed.
+            cause.__traceback__ = None
             self._check_trust(cause)
             if reachable:
                 # A member was reachable and still of no use, for example because its login fails.

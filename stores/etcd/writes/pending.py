@@ -71,6 +71,7 @@ class OtherForm:
     kind = _of_request("kind")
     value = _of_request("value")
     expected_version = _of_request("expected_version")
+    deadline = _of_request("deadline")
 
     def __init__(
         self,

@@ -106,7 +106,7 @@ class Writer:
             return self._numbered(requests, deadline)
         # Each is sent alone, because it may cross another one of these, too.
         together = [request for place, request in enumerate(requests) if place not in alone]
-        found = iter(errors_as_answers(self._numbered, together, deadline))
+        found = iter(errors_as_answers(self._numbered, together, deadline) if together else ())
         parts = [[requests[place]] for place in sorted(alone)]
         found_alone = iter(in_parts(self._rounds, parts, deadline))
         return [next(found_alone if place in alone else found) for place in range(len(requests))]

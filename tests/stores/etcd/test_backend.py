@@ -453,6 +453,13 @@ def test_a_full_etcd_still_answers_reads(tmp_path: Path) -> None:
         for _ in range(2):  # The first refusal is not taken for one of permission.
             with pytest.raises(RequestRefusedError, match="space exceeded"):
                 backend.write([Put("/a", b""), Put("/b", b"")], soon())
+        # Two that must not be sent together, and nothing beside them.
+        crossing = [
+            Transaction([Delete(f"/{one}"), Put(f"/{other}/x", b"")]) for one, other in ("ab", "ba")
+        ]
+        refused = backend.write(crossing, soon())
+        assert ["space exceeded" in str(error) for error in refused] == [True, True]
+        assert {error.outcome for error in refused} == {"not_applied"}  # type: ignore[union-attr]
         reads = [Get("/kept"), Get("/no"), Exists("/kept"), Exists("/no"), GetChildren("/kept")]
         answers = backend.read(reads, soon())
         assert answers == [GetResult(b"value", stat), None, True, False, ["below"]]

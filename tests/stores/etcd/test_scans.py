@@ -538,6 +538,27 @@ def test_few_operations_in_a_transaction_are_enough(own_etcd: Callable[..., Etcd
         assert store.delete_recursive("/t").result(0) == 2_000
 
 
+def test_a_late_copy_of_a_removal_removes_nothing_newer(
+    store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that a member has held back arrives after the removal, and after a later put."""
+    put(store, {"/a": b"old"})
+    call, sent = EtcdConnection.call, []
+
+    def noting(self: EtcdConnection, *args: Any, **more: Any) -> Any:
+        if args[0] in {"txn", "delete_range"}:
+            sent.append((self, *args[:2]))
+        return call(self, *args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EtcdConnection, "call", noting)
+        assert store.delete_recursive("/a").result(0) == 1
+    store.put("/a", b"new", bk.ABSENT).result()
+    for connection, method, request in sent:
+        call(connection, method, request, soon(), write=True)
+    assert contents(store) == {"/a": b"new"}
+
+
 def test_a_removal_that_was_never_sent_is_not_unknown(
     own_etcd: Callable[..., EtcdServer],
 ) -> None:
