@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import pytest
@@ -175,12 +176,28 @@ def test_the_leader_is_killed(cluster: LocalServer, counting: Counting) -> None:
         counting.progress()
 
 
-def test_the_leader_is_paused(cluster: LocalServer, counting: Counting) -> None:
-    """What a paused leader has received arrives when it goes on, and then has no effect."""
+def test_the_leader_is_paused(
+    cluster: LocalServer, store: bk.MetadataStore, counting: Counting
+) -> None:
+    """What a paused leader has received arrives when it goes on, and then has no effect.
+
+    What it still believes is nothing that its own clients catch up with.
+    """
     paused = cluster.leader()
-    cluster.pause(paused)
-    counting.progress()
-    cluster.resume(paused)
+    url = f"{cluster.name}://{cluster.addresses[paused]}"
+    with bk.open_store(url, session_timeout=LONG) as behind:
+        store.put("/deposed", b"0").result()
+        cluster.pause(paused)
+        counting.progress()
+        store.delete("/deposed").result()
+        store.put("/deposed", b"1").result()
+        with ThreadPoolExecutor(1) as pool:
+            synced = pool.submit(behind.sync, PATIENCE)
+            put = behind.put("/deposed", b"2", 0, timeout=PATIENCE)
+            time.sleep(0.2)  # They are on their way.
+            cluster.resume(paused)
+            synced.result()
+            assert put.result().version == 1
     counting.progress()
 
 

@@ -15,14 +15,14 @@ from ..session.sizes import ENVELOPE, Sizes
 from ..wire.errors import CONNECTION_LOSS, NO_NODE, UNIMPLEMENTED, refused
 from ..wire.exchanges import Reply
 from ..wire.jute import (
+    EMPTY_MULTI,
     EXISTS,
     GET_CHILDREN,
     GET_DATA,
+    MULTI,
     MULTI_READ,
-    SYNC,
     Found,
     ZNode,
-    length,
 )
 from ..wire.nodes import NULL, Nodes
 from .packets import (
@@ -52,7 +52,9 @@ _GROWTH: Final = 4
 # The largest values that are read along so that nodes are seen at one moment.
 _JOINT_BYTES: Final = 1 << 14
 
-_ROOT: Final = length(1) + b"/"
+# Catches up with the leader. A sync would not prove enough: a leader that the others have replaced,
+# and that does not know it yet, answers one for its own clients.
+_CATCH_UP: Final = (MULTI, EMPTY_MULTI)
 
 
 class Reader:
@@ -98,8 +100,7 @@ class Reader:
             MetadataStoreError: there was no answer by the deadline, or a refusal.
         """
         while True:
-            # This syncs the whole ensemble: the server checks only the form of the path.
-            (reply,) = self._connection.exchange([(SYNC, _ROOT)], deadline, repeat=True)
+            (reply,) = self._connection.exchange([_CATCH_UP], deadline, repeat=True)
             if _has_synced(reply):
                 return
 
@@ -223,10 +224,10 @@ class Reader:
             unknown *= _GROWTH
             requests = [packet.request() for packet in packets]
             if fresh:
-                # In one go: the server answers reads behind a sync after the sync.
+                # In one go: the server answers reads behind a write after the write.
                 session = self._connection.sessions
                 synced, *replies = self._sizes.exchange(
-                    [(SYNC, _ROOT), *requests], deadline, repeat=True
+                    [_CATCH_UP, *requests], deadline, repeat=True
                 )
                 if not _has_synced(synced) or self._connection.sessions != session:
                     # Lost, or answered in an earlier session, which guarantees nothing.

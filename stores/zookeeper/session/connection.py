@@ -185,9 +185,8 @@ class ZooKeeperConnection:
 
     @property
     def session_id(self) -> int | None:
-        """The session's number; ``None`` without a session."""
-        client_id = self._client.client_id
-        return client_id[0] if client_id else None
+        """The session's number; ``None`` without a session. It outlives the connection."""
+        return self._client._session_id or None  # kazoo's `client_id` is None while it connects
 
     @property
     def zxid(self) -> int:

@@ -128,8 +128,9 @@ class Sizes:
                 return False
             usual, most = self.usual, self.most
             self._search(size)
-            if self._passes(self.most + 1):
-                # The server drops every request that is too long, so the network was the reason.
+            if self._passes(self.most + 1) is not False:
+                # The server drops every request that is too long, so the network was the reason, or
+                # may have been.
                 self.usual, self.most = usual, most
                 return False
         finally:

@@ -54,6 +54,7 @@ class Placing:
         self._reader = reader
         self._sizes = sizes
         self._chroot = chroot
+        self._placed = False  # whether a watch was ever placed, so that the server knows them
         # Below a chroot, another client may own a node with the name of the server's own tree.
         self._hides: Final[Callable[[str, str], bool]] = own if chroot else hidden
 
@@ -94,7 +95,9 @@ class Placing:
                 if reply == UNIMPLEMENTED or (
                     # Sent twice, and the connection was lost each time, but only for a moment.
                     # With reads, the size of their answers may be the reason.
-                    reply == CONNECTION_LOSS and self._connection.came_at_once and not reads
+                    reply == CONNECTION_LOSS
+                    and self._connection.came_at_once
+                    and not (reads or self._placed)
                 ):
                     raise UnsupportedError(
                         f"watches need ZooKeeper 3.6 or newer: the server at "
@@ -104,6 +107,8 @@ class Placing:
                     again.append(prefix)
                 elif isinstance(reply, int):
                     raise self._connection.refused(reply, prefix)
+                else:
+                    self._placed = True
             prefixes, reads = again, ()
         return found
 

@@ -441,17 +441,20 @@ class ZooKeeperWatches:
             for walked in self._walks:
                 walked.update(event.path for event in events)
             found = self._read_nodes(events)
+            after = None
+            if found is not None:
+                # What the nodes show, the server has reported before.
+                self._decode_next()
+                after = self._after(len(events))
+                if after is not None and after.zxid <= 0 and events[-1].kind == CREATED:
+                    # Without zxids, only its node shows which multi has created it.
+                    more = self._read_nodes([after])
+                    found = None if more is None else {**found, **more}
             if found is None:
                 # The connection is lost, and with it these events.
                 self._standing = 0
                 self._events.clear()
                 return
-            # What the nodes show, the server has reported before.
-            self._decode_next()
-            after = self._after(len(events))
-            if after is not None and after.zxid <= 0 and events[-1].kind == CREATED:
-                # Without zxids, only its node shows which multi has created it.
-                found = {**found, **(self._read_nodes([after]) or {})}
             following = self._events[len(events) :] or ([] if after is None else [after])
             results = self._translator.translate(events, found, following)
             del self._events[: len(events)]
@@ -501,7 +504,10 @@ class ZooKeeperWatches:
                 log.debug("zookeeper watches cannot read new nodes yet", reason=str(error))
                 self._connection.pause(1, math.inf)
                 continue
-            return dict(zip(paths, nodes, strict=True))
+            # They may have been read over the next connection. Then later events of the same multi
+            # may be missing, without which these are not understood.
+            if self._is_current(self._standing):
+                return dict(zip(paths, nodes, strict=True))
         return None
 
     def _deliver(

@@ -62,6 +62,9 @@ _RECONNECT_MAX_DELAY: Final = 0.5
 _RECONNECT_JITTER: Final = 0.5
 # The time between two reports of answered requests, as a part of the session's timeout.
 _TOUCHES: Final = 0.05
+# How long a request may have no answer, as a part of the session's timeout: as long as kazoo waits
+# for that of a ping. The rest of the session is left for another server.
+_SILENCE: Final = 2 / 3
 # Seconds that one attempt may take. After it, a host's name is looked up again: one that has moved
 # may leave an address behind that nobody answers at. With TLS, the server has to calculate, too.
 _CONNECT: Final = 2.0
@@ -333,13 +336,21 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
     _away_since: float | None = None
     # The zxid that this attempt to connect conceals; see `_connect_anew`.
     _concealed: int | None = None
+    # When the first request was sent since the server was last heard; ``None`` if none was.
+    _unanswered_since: float | None = None
 
     def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
         if xid and xid != AUTH_XID:  # a greeting has none, and logins are answered elsewhere
             pending, last = self._touch
             now = time.monotonic()
-            if not pending and now - last >= _TOUCHES * self.handler.greeting.timeout:
+            session = self.handler.greeting.timeout
+            if not pending and now - last >= _TOUCHES * session:
                 self._touch = xid, now
+            if self._unanswered_since is None:
+                self._unanswered_since = now
+            elif now - self._unanswered_since > _SILENCE * session > 0:
+                # kazoo waits for the server only while it has nothing to send.
+                raise ConnectionDropped("the server has not answered for too long")
         super()._submit(request, timeout, xid)
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
@@ -394,6 +405,7 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
 
     def _connect(self, *where: Any) -> Any:
         self._touch = 0, -math.inf
+        self._unanswered_since = None
         if self._away_since is None:
             self._away_since = time.monotonic()
         if self.client.login is not None:
@@ -455,6 +467,7 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
                 return b""
         if not received:
             raise ConnectionDropped("socket connection broken")
+        self._unanswered_since = None
         return received
 
     def _take_packets(self, received: bytes, timeout: float) -> Any:

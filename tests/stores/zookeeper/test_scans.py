@@ -38,7 +38,6 @@ from batchkeeper.stores.zookeeper.wire.jute import (
     GET_DATA,
     MULTI,
     MULTI_READ,
-    SYNC,
 )
 from batchkeeper.stores.zookeeper.writes.writer import Writer
 from batchkeeper.testing.servers import ZooKeeperServer
@@ -357,7 +356,7 @@ def test_a_directory_that_vanishes_before_it_is_listed(
     assert _found(backend) == {"/a": b"1"}
 
 
-def test_a_scan_syncs_before_it_reads(
+def test_a_scan_catches_up_before_it_reads(
     backend: ZooKeeperBackend, connection: ZooKeeperConnection
 ) -> None:
     """The walk begins after the server has caught up with all earlier writes."""
@@ -369,7 +368,7 @@ def test_a_scan_syncs_before_it_reads(
     assert opcodes == []
     list(pages)
 
-    assert opcodes[:2] == [SYNC, GET_DATA]
+    assert opcodes[:2] == [MULTI, GET_DATA]
 
 
 def test_a_scan_that_is_closed_early_ends(backend: ZooKeeperBackend) -> None:
@@ -509,7 +508,7 @@ def test_a_server_that_restarts_under_a_scan(
 def test_a_session_that_ends_under_a_scan(
     backend: ZooKeeperBackend, connection: ZooKeeperConnection, zookeeper_server: ZooKeeperServer
 ) -> None:
-    """A walk that continues in another session syncs in it, and repeats requests under way."""
+    """A walk that continues in another session catches up in it, and repeats requests under way."""
     values = {f"/{i % 50:02}/{i:05}": b"%d" % i for i in range(10_000)}
     _fill(backend, values)
     opcodes: list[int] = []
@@ -524,7 +523,7 @@ def test_a_session_that_ends_under_a_scan(
     found += [result for page in pages for result in page]
 
     assert [(path, value) for path, value, _ in found] == sorted(values.items())
-    assert opcodes.count(SYNC) >= 2
+    assert opcodes.count(MULTI) >= 2
 
 
 def test_a_server_that_stays_away_ends_a_scan(
@@ -572,7 +571,9 @@ def test_a_split_is_balanced(backend: ZooKeeperBackend) -> None:
         assert min(counts) >= 0.9 * len(tree) / n
 
 
-@pytest.mark.parametrize("n", [2, 5, 16])
+@pytest.mark.parametrize(
+    "n", [pytest.param(2, marks=pytest.mark.full), 5, pytest.param(16, marks=pytest.mark.full)]
+)
 def test_a_split_looks_at_a_sample_of_a_large_tree(
     backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch, n: int
 ) -> None:
@@ -652,7 +653,8 @@ def test_a_recursive_delete_of_many(
         return write(requests, deadline)
 
     def note_and_begin(requests: Requests, *args: Any, **options: Any) -> Any:
-        multis.extend(body.count(b"/t/") for opcode, body in requests if opcode == MULTI)
+        found = [body.count(b"/t/") for opcode, body in requests if opcode == MULTI]
+        multis.extend(filter(None, found))  # An empty one catches up with the leader.
         return begin(requests, *args, **options)
 
     _around_writes(monkeypatch, note_and_write)

@@ -729,6 +729,26 @@ def test_a_server_without_persistent_watches(
         Seen(backend, "/")
 
 
+def test_two_losses_are_no_lack_of_watches(proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that has placed a watch knows them, however often the request is lost later."""
+    backend, connection = recorded(f"zookeeper://{proxied.address}")
+    exchange, losses = connection.exchange, iter(range(2))
+
+    def lose(requests: Any, *rest: Any, **options: Any) -> Any:
+        if requests and requests[0][0] == ADD_WATCH and next(losses, None) is not None:
+            return [CONNECTION_LOSS] * len(requests)
+        return exchange(requests, *rest, **options)
+
+    with closing(backend):
+        seen = Seen(backend, "/")
+        monkeypatch.setattr(connection, "exchange", lose)
+        proxied.cut()
+        until(lambda: seen.changes() == [("gap", "/")])
+        put(backend, "/a")
+        until(lambda: seen.changes() == [("gap", "/"), ("created", "/a")])
+    assert next(losses, None) is None
+
+
 def test_a_fault_while_a_watch_is_placed(
     backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
