@@ -44,6 +44,13 @@ log = get_logger("batchkeeper.hubs")
 # The number of topics released at the same time.
 _AT_ONCE: Final = 32
 
+# What may cut a release in two.
+# async:
+_CUT: Final = ()  # It runs to its end in a task of its own.
+# sync:
+# | _CUT: Final = BaseException  # Ctrl-C, or what another handler of a signal raises
+# end
+
 
 class AsyncHolding:
     """Changes the set of topics that a hub holds.
@@ -171,7 +178,18 @@ class AsyncHolding:
 
     async def _give_up(self, topic: AsyncOwnedTopic) -> bool:
         """Release a topic, so that others can claim it; return whether it was owned."""
+        try:
+            return await self._release(topic)
+        except _CUT:
+            # Closed but held, the topic would be refused to everybody.
+            if topic.ended and self._topics.has(topic):
+                async_spawn(f"release of {topic.claim.topic:.80}", self._release_later, topic)
+            raise
 
+    async def _release_later(self, topic: AsyncOwnedTopic) -> None:
+        await self._release(topic)
+
+    async def _release(self, topic: AsyncOwnedTopic) -> bool:
         async def give_up() -> bool:
             if not self._topics.has(topic):
                 return False

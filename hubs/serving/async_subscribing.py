@@ -154,6 +154,9 @@ class AsyncSubscribing:
         async def mark(number: int) -> None:
             try:
                 await self._marks.consumed(name, subscriber, MessageSeqId(number))
+            except TransactionRefusedError as error:
+                check_conflict(error)  # Otherwise, the epoch has ended.
+                raise self._lose(topic) from error
             finally:
                 # Since the subscriber has said so. Nobody else would take the mark out of line.
                 if self._topics.get(name) is None:

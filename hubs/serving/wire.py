@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
@@ -50,8 +51,11 @@ LARGEST: Final = 16 * 1024 * 1024
 _MARGIN: Final = 64 * 1024
 # The limit of message bytes per reply, unless a single message has more.
 _MESSAGES: Final = 1024 * 1024
-# The longest text of an error. gRPC drops metadata of more than 8 KiB.
+# The bytes of the longest text of an error, and the characters of the plain one beside it. gRPC
+# drops metadata of more than 8 KiB, and may send three bytes for each byte of a plain text.
 _TEXT: Final = 4000
+_PLAIN: Final = 200
+_WHOLE: Final = codecs.getincrementaldecoder("utf-8")
 # The key of the metadata that have an error of the hub.
 _METADATA: Final = "error-bin"
 
@@ -68,6 +72,7 @@ CLIENT_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.use_local_subchannel_pool", 1),  # A new connection is not that of an earlier one.
+    ("grpc.client_idle_timeout_ms", 60_000),  # Otherwise, it dials a hub that is gone for 30 min.
 )
 SERVER_OPTIONS: Final = (
     *_KEEPALIVE,
@@ -188,7 +193,8 @@ def fitting(found: Sequence[Message]) -> int:
 def refusal_of(error: Exception) -> tuple[StatusCode, str, tuple[tuple[str, bytes], ...]]:
     """Return the status, the text and the trailing metadata that tell a client of an error."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), StatusCode.INTERNAL)
-    text = str(error)[:_TEXT]
+    encoded = str(error).encode("utf-8", "surrogatepass")[:_TEXT]
+    text = _WHOLE("surrogatepass").decode(encoded)  # without the part of a character at its end
     if not isinstance(error, MetadataStoreError):
         return code, f"the hub has failed: {type(error).__name__}: {_plain(text)}", ()
     # An error class of another package is sent as the class that it derives from.
@@ -244,4 +250,4 @@ def _class(name: str) -> type[MetadataStoreError] | None:
 
 
 def _plain(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+    return text[:_PLAIN].encode("utf-8", "replace").decode()

@@ -177,7 +177,10 @@ class AsyncView(Generic[T, V]):
 
     async def _read_some(self, paths: tuple[str, ...]) -> None:
         async with self._gate:
-            values = dict(self._values or {})
+            before = self._values
+            if before is None:  # It has ended, and its next use begins anew.
+                return
+            values = dict(before)
             for path in paths:
                 found = await self._store.get(path)
                 decoded = None if found is None else self._decode(path, found)
@@ -185,4 +188,6 @@ class AsyncView(Generic[T, V]):
                     values.pop(path, None)
                 else:
                     values[path] = decoded
-            self._values = values
+            with self._lock:
+                if self._values is before:
+                    self._values = values

@@ -26,7 +26,13 @@ from ....ops.errors import (
     passes,
 )
 from ....ops.log import get_logger
-from ...errors import IllegalOperationError, NoHubError, TooManyRedirectsError
+from ...errors import (
+    IllegalOperationError,
+    NoHubError,
+    NoSubscriptionStateError,
+    SubscriberReplacedError,
+    TooManyRedirectsError,
+)
 from ...managers.data import SubscriptionPreferences
 from ...names import name_text
 from ..errors import reader_closed
@@ -329,6 +335,7 @@ class Reader:
         self._returned = 0  # the last message returned
         self._consumed = 0
         self._acknowledged = 0  # the part of it that the hub of the delivery knows
+        self._superseded = False  # another one has subscribed, or the subscription is gone
 
     def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
         """Return the next messages, in order; wait for one if there is none.
@@ -357,6 +364,7 @@ class Reader:
                 if self._ended.is_set():
                     raise reader_closed() from error
                 if not passing(error):
+                    self._note_end(error)
                     raise
                 if not deadline.passed:
                     self._ended.wait(deadline.within(_BACKOFF.pause(self._attempts)))
@@ -391,7 +399,13 @@ class Reader:
             self._send_consumed(delivery, number)
         except (MetadataStoreError, OSError) as error:
             if not passing(error):
+                self._note_end(error)
                 raise
+
+    def _note_end(self, error: Exception) -> None:
+        """Note that it must not subscribe again: that would end the connection of another one."""
+        if isinstance(error, SubscriberReplacedError | NoSubscriptionStateError):
+            self._superseded = True
 
     def close(self, timeout: float = _CLOSING) -> None:
         """End the reader. The subscription stays. Closing twice is harmless.
@@ -407,7 +421,7 @@ class Reader:
             self._ended.set()
             delivery, self._delivery = self._delivery, None
             consumed = self._consumed
-            behind = not closed and consumed > self._acknowledged
+            behind = not (closed or self._superseded) and consumed > self._acknowledged
         if delivery is not None:
             _end(delivery)
         if behind:

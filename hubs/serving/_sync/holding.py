@@ -42,6 +42,9 @@ log = get_logger("batchkeeper.hubs")
 # The number of topics released at the same time.
 _AT_ONCE: Final = 32
 
+# What may cut a release in two.
+_CUT: Final = BaseException  # Ctrl-C, or what another handler of a signal raises
+
 
 class Holding:
     """Changes the set of topics that a hub holds.
@@ -169,7 +172,18 @@ class Holding:
 
     def _give_up(self, topic: OwnedTopic) -> bool:
         """Release a topic, so that others can claim it; return whether it was owned."""
+        try:
+            return self._release(topic)
+        except _CUT:
+            # Closed but held, the topic would be refused to everybody.
+            if topic.ended and self._topics.has(topic):
+                spawn(f"release of {topic.claim.topic:.80}", self._release_later, topic)
+            raise
 
+    def _release_later(self, topic: OwnedTopic) -> None:
+        self._release(topic)
+
+    def _release(self, topic: OwnedTopic) -> bool:
         def give_up() -> bool:
             if not self._topics.has(topic):
                 return False

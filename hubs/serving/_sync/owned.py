@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Self
 
@@ -143,6 +144,11 @@ class OwnedTopic:
             self._closed = True
         self._append()
 
+    @property
+    def ended(self) -> bool:
+        """Whether it accepts no more messages."""
+        return self._closed
+
     def end(self, error: MetadataStoreError) -> bool:
         """Accept no more messages, refuse those that wait, and end all subscriptions.
 
@@ -253,8 +259,7 @@ class Subscription:
         self._mark = mark
         self._lock = threading.Lock()  # guards the following fields
         self._position = position  # the last message that was delivered or skipped
-        self._delivered = position
-        self._consumed = position
+        self._unconsumed: deque[int] = deque()  # the numbers of the delivered messages
         self._wake = Signal()
         self._error: MetadataStoreError | None = None
 
@@ -316,8 +321,9 @@ class Subscription:
         with self._lock:
             if self._error is not None:
                 raise _own(self._error)
-            self._consumed = max(self._consumed, number)
             self._position = max(self._position, number)
+            while self._unconsumed and self._unconsumed[0] <= number:
+                self._unconsumed.popleft()
         self.wake()
         self._mark(number)
 
@@ -365,9 +371,7 @@ class Subscription:
             last = self._topic.last
             if self._bound is not None:
                 self._position = max(self._position, last - self._bound)
-            if self._consumed >= self._delivered:  # All later ones were skipped.
-                self._consumed = self._position
-            room = min(most, self._window - (self._position - self._consumed))
+            room = min(most, self._window - len(self._unconsumed))
             return self._wake, self._position, last, room
 
     def _deliver(self, position: int, messages: list[Message]) -> list[Message] | None:
@@ -377,8 +381,7 @@ class Subscription:
             if self._error is not None or self._position != position:
                 return None
             self._position = messages[-1].number
-            if kept:
-                self._delivered = kept[-1].number
+            self._unconsumed += [message.number for message in kept]
             return kept
 
 

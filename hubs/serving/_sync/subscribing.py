@@ -152,6 +152,9 @@ class Subscribing:
         def mark(number: int) -> None:
             try:
                 self._marks.consumed(name, subscriber, MessageSeqId(number))
+            except TransactionRefusedError as error:
+                check_conflict(error)  # Otherwise, the epoch has ended.
+                raise self._lose(topic) from error
             finally:
                 # Since the subscriber has said so. Nobody else would take the mark out of line.
                 if self._topics.get(name) is None:

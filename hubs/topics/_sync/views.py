@@ -173,7 +173,10 @@ class View(Generic[T, V]):
 
     def _read_some(self, paths: tuple[str, ...]) -> None:
         with self._gate:
-            values = dict(self._values or {})
+            before = self._values
+            if before is None:  # It has ended, and its next use begins anew.
+                return
+            values = dict(before)
             for path in paths:
                 found = self._store.get(path).result()
                 decoded = None if found is None else self._decode(path, found)
@@ -181,4 +184,6 @@ class View(Generic[T, V]):
                     values.pop(path, None)
                 else:
                     values[path] = decoded
-            self._values = values
+            with self._lock:
+                if self._values is before:
+                    self._values = values

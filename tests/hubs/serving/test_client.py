@@ -245,6 +245,13 @@ def test_a_reader_that_is_closed_tells_its_last_mark(hub: Hubs) -> None:
     client.publish("p", "t", b"3")
     with client.subscribe("s", "t", "attach") as again:
         assert read(again, 1) == [b"3"]
+        # One that was replaced does not come back for its mark, and so ends nobody.
+        with client.subscribe("s", "t", "attach") as later:
+            with pytest.raises(SubscriberReplacedError):
+                again.consumed(2)
+            again.close()
+            client.publish("p", "t", b"4")
+            assert read(later, 1) == [b"4"]
 
 
 def test_a_reader_whose_last_mark_is_lost_says_so(

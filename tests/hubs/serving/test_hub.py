@@ -36,6 +36,7 @@ from batchkeeper.hubs import (
 from batchkeeper.hubs.serving._sync.served import ServedTopics
 from batchkeeper.testing import Target
 
+from ...interrupts import interrupted
 from ...waiting import PATIENCE, until
 from .conftest import OWNERSHIPS, Hubs, R
 
@@ -471,6 +472,24 @@ def test_a_topic_that_is_released_twice_is_given_up_once(
         go.set()
         assert (first.result(PATIENCE), second.result(PATIENCE)) == (True, False)
     assert seen == [1]
+
+
+def test_a_release_that_ctrl_c_cuts_goes_on(hub: Hubs) -> None:
+    """Otherwise, the topic would stay, owned and closed, and be refused to everybody."""
+    one = hub("hub-1:1")
+    told, go = threading.Event(), threading.Event()
+
+    def lost(_: Claim) -> None:
+        told.set()
+        assert go.wait(PATIENCE)
+
+    one.add_listener(lost=lost)
+    one.publish("p", "t", b"1", redirected=True)
+    with interrupted(told.wait):
+        one.release("t")
+    go.set()
+    until(lambda: not one.topics)
+    assert one.publish("p", "t", b"2", redirected=True) == Published(2, one.info)
 
 
 def test_a_listener_that_fails_undoes_the_claim(hub: Hubs) -> None:

@@ -15,15 +15,17 @@ from batchkeeper.hubs import (
     Message,
     MessageSeqId,
     Published,
+    SubscriptionDataManager,
     SubscriptionPreferences,
     SubscriptionState,
     TopicClient,
     TopicHub,
+    TopicLostError,
     format_metadata,
     open_managers,
 )
 
-from ...waiting import result, until
+from ...waiting import PATIENCE, result, until
 from .conftest import R
 from .test_hub import subscribed
 
@@ -65,8 +67,12 @@ def test_a_subscription_keeps_at_most_its_bound(start: Callable[..., TopicHub]) 
     _publish(hub, b"1")
     assert [one.number for one in subscription.take(timeout=0)] == [1]
     _publish(hub, *[b""] * 8)
-    subscription.consumed(1)
+    # Two of three are taken, and one place is left, whatever lies between.
     assert [one.number for one in subscription.take(timeout=0)] == [8, 9]
+    _publish(hub, b"10")
+    assert subscription.take(timeout=0) == []
+    subscription.consumed(8)
+    assert [one.number for one in subscription.take(timeout=0)] == [10]
 
 
 def test_a_filter_chooses_the_messages(start: Callable[..., TopicHub]) -> None:
@@ -78,9 +84,8 @@ def test_a_filter_chooses_the_messages(start: Callable[..., TopicHub]) -> None:
     subscription = subscribed(hub, preferences=wanted)
     _publish(hub, b"a1", b"b2", b"b3", b"b4", b"a5", b"b6")
     found = []
-    while messages := subscription.take(timeout=0.0 if len(found) == 2 else None):
+    while messages := subscription.take(timeout=0.0 if len(found) == 2 else PATIENCE):
         found += messages
-        subscription.consumed(messages[-1].number)
     assert [(one.number, one.body) for one in found] == [(1, b"a1"), (5, b"a5")]
     with pytest.raises(IllegalOperationError, match="'other', which this hub does not have"):
         hub.subscribe("u", "t", preferences=SubscriptionPreferences(message_filter="other"))
@@ -100,6 +105,24 @@ def test_the_stored_mark_is_known(start: Callable[..., TopicHub], url: str) -> N
         found = managers.subscriptions.read_subscription_data("t", "s")
         assert found is not None
         assert found.value.state == SubscriptionState(MessageSeqId(9))
+
+
+def test_a_mark_of_a_lost_topic_is_sent_again_elsewhere(
+    start: Callable[..., TopicHub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hub whose epoch has ended loses the topic with its refused mark; the reader may go on."""
+    hub = start()
+    subscription = subscribed(hub)
+    _publish(hub, *[b""] * 9)
+
+    def refused(*_: object, **__: object) -> None:
+        raise bk.TransactionRefusedError("another hub", error=bk.BadVersionError("another epoch"))
+
+    monkeypatch.setattr(SubscriptionDataManager, "advance_marks", refused)
+    with pytest.raises(TopicLostError) as caught:
+        subscription.consumed(9)
+    assert caught.value.retriable
+    until(lambda: not hub.topics)
 
 
 def test_a_damaged_subscription_can_be_removed(start: Callable[..., TopicHub], url: str) -> None:

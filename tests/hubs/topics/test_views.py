@@ -34,4 +34,23 @@ def test_reads_at_the_same_time_lose_nothing(fresh_url: Callable[[str], str]) ->
         until(lambda: view.get() == {"/x/a": b"1", "/x/b": b"2"})
         result(other.delete("/x/a"))
         until(lambda: view.get() == {"/x/b": b"2"})
+        # One that ends during a refresh begins anew with its next use, and is not left as it was.
+        held = faults.delay("get", "/x/b")
+        faults.refuse(bk.AuthenticationError("no permission for the range"), "scan")
+        refreshing = threading.Thread(target=view.refresh, args=("/x/b",))
+        refreshing.start()
+        held.wait(timeout=PATIENCE)
+        faults.end_watches(bk.AuthenticationError("no permission for the range"), "/x")
+        until(lambda: view.latest() == {})
+        held.release()
+        refreshing.join(PATIENCE)
+        result(other.put("/x/b", b"3"))
+        until(lambda: _shown(view) == {"/x/b": b"3"})
         view.close()
+
+
+def _shown(view: View[bytes, dict[str, bytes]]) -> dict[str, bytes] | None:
+    try:
+        return view.get()
+    except bk.AuthenticationError:  # The next use begins anew.
+        return None
