@@ -45,6 +45,7 @@ def delete_older(
         MetadataStoreError: the store could not be read.
     """
     sender = Sender(store, rate=rate)
+    store.sync()  # Otherwise, ZooKeeper may leave out values that this session has not seen yet.
     foreign = ForeignKeys()
     older = (
         Delete(stat.path, stat.version)

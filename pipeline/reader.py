@@ -52,10 +52,14 @@ class StoreReader(DataSourceReader):
         bounds: the bounds between which paths are read.
 
     Raises:
-        InvalidSettingError: the schema has a column that stores do not have, or a wrong type.
+        InvalidSettingError: the schema has a column that stores do not have, or a wrong type; or an
+            option is for streams only.
     """
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
+        for name in ("starting_revision", "max_revisions_per_batch"):
+            if getattr(options, name) is not None:
+                raise InvalidSettingError(f"{name} is for streams (readStream): pass revision")
         self._fields = [_field(field) for field in schema.fields]
         self._options = options
         self.bounds = Bounds(options.prefix)

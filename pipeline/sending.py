@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple, assert_never
 
 from ..batching import MetadataStore
@@ -94,6 +95,7 @@ class Sender:
         self._ended: list[RowOutcome | None] = [None] * len(ops)
         self._errors: dict[int, MetadataStoreError] = {}  # the last error of each failed operation
         self._unsure: set[int] = set()  # may have been applied by an earlier request
+        self._refused: list[int] = []  # deletes of paths with values below them
         self.seconds = []
         self.resent = 0
 
@@ -107,8 +109,24 @@ class Sender:
             self._gave_up = not self._send_again(again)
         elif ops:
             self._gave_up = False
+        self._repeat_deletes()
         self.resent += self._store.metrics().retries - before
         return [self._ended[place] or self._give_up(place) for place in places]
+
+    def _repeat_deletes(self) -> None:
+        """Repeat deletes that values below refused, the deepest first: these may be gone by now.
+
+        A delete that another operation on its path follows would undo that one, and stays refused.
+        """
+        last = {op.path: place for place, op in enumerate(self._ops)} if self._refused else {}
+        places = [place for place in self._refused if last[self._ops[place].path] == place]
+        places.sort(key=self._depth, reverse=True)
+        for _, level in groupby(places, self._depth):
+            if again := self._round([*level], None):
+                self._send_again(again)
+
+    def _depth(self, place: int) -> int:
+        return self._ops[place].path.count("/")
 
     def _send_again(self, places: list[int]) -> bool:
         """Resend operations, one after the other on each path; return whether all ended."""
@@ -193,6 +211,8 @@ class Sender:
             case BadVersionError() if isinstance(op, Put) or place in self._unsure:
                 unclear.append(place)
             case BadVersionError() | NotEmptyError():
+                if isinstance(error, NotEmptyError):
+                    self._refused.append(place)
                 self._end(place, "conflict", error)
             case _:
                 self._end(place, "error", error)

@@ -36,7 +36,7 @@ from .state import PLAN, REPORT, CopyPlan, done_ranges, range_name, read_plan
 from .summary import left_out, written
 from .writing import REPORT_DDL, report_batch, total
 
-__all__ = ["copy", "preview", "saved_plan"]
+__all__ = ["check_sides", "copy", "preview", "saved_plan"]
 
 # The most rows and bytes that a task reads before it writes them.
 _CHUNK_ROWS: Final = 10_000
@@ -120,6 +120,20 @@ def preview(
         "only_in_target": found.counts["only_right"],
         f"paths_{different}": [*found.examples["different"]],
     }
+
+
+def check_sides(source: Store, target: Store) -> None:
+    """Refuse a copy whose target has another prefix: all paths are written as they are.
+
+    Raises:
+        JobError: it has.
+    """
+    if source.options.prefix != target.options.prefix:
+        raise JobError(
+            f"a copy has one prefix for both sides, not {source.options.prefix!r} and "
+            f"{target.options.prefix!r}: pass --prefix instead of the option prefix",
+            "InputError",
+        )
 
 
 def saved_plan(
@@ -206,6 +220,8 @@ def _copy_ranges(
     def task(batches: Batches) -> Iterator[pa.RecordBatch]:
         folder = Folder(state)
         with client(source, read_only=True) as here, client(target) as there:
+            # Without it, ZooKeeper may answer this session with an older state than the caller saw.
+            here.sync()
             for batch in batches:
                 for place in batch.column("id").to_pylist():
                     # A writer for each range: ranges have no paths in common.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -107,8 +107,6 @@ def export(
     _remove(folder, HIDDEN)  # A killed driver has left them.
     try:
         parts = write_parts(spark, options, ranges, revision, folder, snapshot=snapshot)
-        folder.remove(MANIFEST)
-        _remove(folder, NAMED)
         files = [_take(folder, part) for part in parts]
     finally:
         # Attempts that Spark gave up have left them.
@@ -130,6 +128,8 @@ def export(
         first_foreign_keys=foreign.names(),
     )
     folder.write(MANIFEST, manifest.dumps())
+    # Only now, so that at every moment one of the two exports is there, and whole.
+    _remove(folder, NAMED, {file.name for file in files})
     seconds = time.monotonic() - begun
     return {
         "job": "export",
@@ -152,10 +152,10 @@ def _take(folder: Folder, part: Part) -> PartFile:
     return PartFile(part.name, part.rows, part.first, part.last, part.length, part.sha256)
 
 
-def _remove(folder: Folder, names: re.Pattern[str]) -> None:
+def _remove(folder: Folder, names: re.Pattern[str], kept: Collection[str] = ()) -> None:
     """Remove the files of an export whose names match a pattern, and no other files."""
     for name in folder.names(DATA):
-        if names.fullmatch(name):
+        if names.fullmatch(name) and name not in kept:
             folder.remove(f"{DATA}/{name}")
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import fs, parquet
 
+from ...ops.errors import MetadataStoreError
 from .places import FOLDER_SCHEMES
 from .spark_session import JobError
 
@@ -164,7 +165,7 @@ class Folder:
         except BaseException as error:
             with suppress(OSError):
                 self._system.delete_file(path)
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and not isinstance(error, MetadataStoreError):
                 raise self._failed("cannot be written", name, error) from error
             raise
 
@@ -180,11 +181,12 @@ class Folder:
             with parquet.ParquetWriter(unfinished, schema, filesystem=self._system) as writer:
                 yield writer
             self._system.move(unfinished, path)
-        except OSError as error:
-            raise self._failed("cannot be written", name, error) from error
-        except BaseException:
+        except BaseException as error:
             with suppress(OSError):
                 self._system.delete_file(unfinished)
+            # A store's time-out is an OSError, too.
+            if isinstance(error, OSError) and not isinstance(error, MetadataStoreError):
+                raise self._failed("cannot be written", name, error) from error
             raise
 
     def _listed(self, below: str) -> Sequence[fs.FileInfo]:

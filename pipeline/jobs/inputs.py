@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
@@ -30,6 +31,7 @@ __all__ = [
     "Input",
     "check",
     "check_files",
+    "for_spark",
     "format_of",
     "listed",
     "read",
@@ -120,12 +122,31 @@ def check_files(names: Sequence[str]) -> None:
     """Check that files of this machine exist. Patterns, and URIs of other places, are left out.
 
     Raises:
-        JobError: one is missing.
+        JobError: one is missing, or Spark would not read it.
     """
     for name in names:
         path = _readable(name) if name.startswith("file:") else name
-        if "://" not in path and not PATTERN.search(path) and not os.path.exists(path):
+        if "://" in path:
+            continue
+        if not PATTERN.search(path) and not os.path.exists(path):
             raise JobError(f"{name} cannot be read: Path does not exist", "InputError")
+        if os.path.basename(path).startswith(("_", ".")) and os.path.isfile(path):
+            raise JobError(
+                f"{name} cannot be read: Spark skips files whose names begin with _ or .: rename "
+                "it, or use `batchkeeper load`",
+                "InputError",
+            )
+
+
+def for_spark(name: str) -> str:
+    """Return the name of a file or a pattern for Spark, whose working directory may be another.
+
+    A file of this machine is meant by its name, whatever characters of patterns that has.
+    """
+    if "://" in name:
+        return name
+    path = str(Path(name).absolute())
+    return PATTERN.sub(r"\\\g<0>", path) if os.path.lexists(path) else path
 
 
 def read(spark: SparkSession, names: Sequence[str], kind: str) -> Input:

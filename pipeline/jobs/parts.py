@@ -32,8 +32,9 @@ from .spark_session import JobError
 __all__ = ["HIDDEN", "NAMED", "Part", "write_parts"]
 
 #: The names of an attempt's file: while it is hidden, and after Spark has accepted the attempt.
+#: Earlier versions gave it no name of its own.
 HIDDEN: Final = re.compile(r"\.part-\d{5,}\.[0-9a-f]{32}")
-NAMED: Final = re.compile(r"part-\d{5,}\.parquet")
+NAMED: Final = re.compile(r"part-\d{5,}(-[0-9a-f]{32})?\.parquet")
 
 # The most rows and bytes of a row group. A task holds two in memory.
 _GROUP_ROWS: Final = 50_000
@@ -77,8 +78,8 @@ class Part(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The final name of the file."""
-        return f"part-{self.number:05}.parquet"
+        """The final name of the file, which no other export has."""
+        return f"part-{self.number:05}-{self.file[-32:]}.parquet"
 
 
 # The columns in which a task reports its parts to the driver.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -15,11 +14,11 @@ from ...ops.exit_codes import BAD_INPUT, OK, REFUSED, exit_code
 from ..clients import opened
 from ..foreign import check_there
 from ..row_report import DONE, STATUSES
-from .copies import copy, preview, saved_plan
+from .copies import check_sides, copy, preview, saved_plan
 from .diff import diff
 from .export import check_place, export, restore
 from .folder import Folder
-from .inputs import check_files, format_of
+from .inputs import check_files, for_spark, format_of
 from .load import load
 from .manifest import read_manifest
 from .places import Store
@@ -95,7 +94,9 @@ def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
     return code
 
 
-def _check_places(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> None:
+def _check_places(  # noqa: C901 - one case for each job
+    arguments: argparse.Namespace, stores: Sequence[Store | None]
+) -> None:
     """Refuse files and folders that cannot be used, before Spark starts, which takes seconds.
 
     Raises:
@@ -111,12 +112,14 @@ def _check_places(arguments: argparse.Namespace, stores: Sequence[Store | None])
             check_place(Folder(arguments.folder), overwrite=arguments.overwrite)
         case "restore":
             read_manifest(Folder(arguments.folder))
-        case "copy" if not arguments.dry_run:
+        case "copy":
             source, target = stores
             assert source is not None
             assert target is not None
-            only = {"resume": arguments.resume, "overwrite": arguments.overwrite}
-            saved_plan(source, target, Folder(arguments.state), **only)
+            check_sides(source, target)
+            if not arguments.dry_run:
+                only = {"resume": arguments.resume, "overwrite": arguments.overwrite}
+                saved_plan(source, target, Folder(arguments.state), **only)
         case "diff":
             for name, store in zip((arguments.left, arguments.right), stores, strict=True):
                 if store is None:
@@ -144,8 +147,7 @@ def _load(
     [store] = stores
     assert store is not None
     kind = arguments.format or format_of(arguments.files[0])
-    # Make them absolute: Java's working directory may differ from ours.
-    files = [name if "://" in name else str(Path(name).absolute()) for name in arguments.files]
+    files = [*map(for_spark, arguments.files)]
     only, dry = arguments.create_only, arguments.dry_run
     summary = load(spark, files, kind, store.options, steps, create_only=only, dry_run=dry)
     return _code_of(summary), summary

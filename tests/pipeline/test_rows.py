@@ -280,6 +280,15 @@ def test_conditional_paths_are_remembered_in_bounded_memory() -> None:
         assert sum(seen) <= 8
 
 
+def test_a_tree_may_be_deleted_in_any_order(bench: Bench) -> None:
+    """A delete that values below it refused is repeated, unless a later row has the path."""
+    for path in ("/t", "/t/a", "/t/a/b", "/u", "/u/a"):
+        bench.store.put(path, b"1").result()
+    rows = [delete("/t"), delete("/t/a"), delete("/u"), put("/u", b"2"), delete("/t/a/b")]
+    assert bench.statuses(*rows, delete("/u/a")) == ["ok", "ok", "conflict", "ok", "ok", "ok"]
+    assert [(path, value) for path, value, _ in bench.store.scan("/")] == [("/u", b"2")]
+
+
 def test_rows_of_one_path_keep_their_order(bench: Bench) -> None:
     """The last unconditional row of a path is what stays, whatever came before it."""
     rows = [put("/p", b"%d" % n) for n in range(50)]

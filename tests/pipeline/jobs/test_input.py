@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -24,6 +25,7 @@ import batchkeeper as bk
 from batchkeeper import cli
 from batchkeeper.pipeline.jobs.folder import Folder
 from batchkeeper.pipeline.jobs.running import _code_of_error
+from batchkeeper.pipeline.jobs.spark_session import JobError
 
 from ...contents import contents
 from ...programs import COMMAND
@@ -50,6 +52,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(pa.table({"path": ["/a", None], "value": [b"", b""]}), folder / "null.parquet")
     (folder / "torn.parquet").write_bytes((folder / "null.parquet").read_bytes()[:-20])
     (folder / "what.bin").write_bytes(b"")
+    (folder / "_line.jsonl").write_bytes(lines)
     return folder
 
 
@@ -78,6 +81,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("null.parquet", "null.parquet:2: no path; nothing was written"),
         ("torn.parquet", "torn.parquet is not a Parquet file"),
         ("missing.jsonl", "missing.jsonl cannot be read: Path does not exist"),
+        ("_line.jsonl", "_line.jsonl cannot be read: Spark skips files whose names begin with _"),
         ("what.bin", "what.bin: the name does not show the format; pass --format"),
     ],
 )
@@ -125,7 +129,21 @@ def test_a_file_that_cannot_be_loaded_is_named_and_nothing_is_written(
             3,
             "nothing to resume",
         ),
-        (["diff", "ETCD", "nowhere"], 2, "not an export: it has no manifest.json"),
+        (
+            [
+                "copy",
+                "--from",
+                "ETCD",
+                "--to",
+                "ETCD/x",
+                "--state",
+                "s",
+                "--to-option",
+                "prefix=/x",
+            ],
+            3,
+            "a copy has one prefix for both sides, not '/' and '/x': pass --prefix",
+        ),
         (
             ["diff", "etcd://127.0.0.1:1", "ETCD", "--connect-timeout", "0.5"],
             2,
@@ -203,9 +221,11 @@ def test_csv_and_parquet_are_loaded_as_they_are(
         'id,path,value\n1,/c/1,"two\nlines"\n2,/c/2,"a ""quote"", a comma"\n3,/c/3,\n4,/c/ü,ü\n'
     )
     table = pa.table({"value": [b"\xff\x00", b""], "path": ["/p/1", "/p/2"], "more": [1, 2]})
-    pq.write_table(table, tmp_path / "in.parquet")
+    # A name means its file, and not one that it would match as a pattern.
+    pq.write_table(table, tmp_path / "i[mn].parquet")
+    pq.write_table(pa.table({"path": ["/beside"], "value": [b""]}), tmp_path / "in.parquet")
     url = fresh_url("etcd")
-    for name in ("in.csv", "in.parquet"):
+    for name in ("in.csv", "i[mn].parquet"):
         code, _, errors = job("load", tmp_path / name, "--store", url)
         assert (code, errors) == (0, [])
     with bk.open_store(url) as store:
@@ -380,14 +400,26 @@ def test_a_folder_with_nothing_in_it_is_as_good_as_none(
 def test_a_file_that_is_not_written_to_its_end_goes(tmp_path: Path) -> None:
     """An unfinished file is removed, even if the failure has nothing to do with it."""
 
-    def fail_half_way() -> None:
+    def fail_half_way(error: Exception) -> None:
         with Folder(str(tmp_path)).output("data/x") as output:
             output.write(b"half")
-            raise ZeroDivisionError
+            raise error
 
-    with pytest.raises(ZeroDivisionError):
-        fail_half_way()
-    assert [*tmp_path.glob("data/*")] == []
+    def fail_in_a_table(error: Exception) -> None:
+        with Folder(str(tmp_path)).table("data/x", pa.schema([])):
+            raise error
+
+    # A time-out of the store is an OSError, but says nothing of the file.
+    late, full = bk.OperationTimeoutError("late"), OSError(errno.ENOSPC, "no space")
+    for fail in (fail_half_way, fail_in_a_table):
+        for error, raised in (
+            (ZeroDivisionError(), ZeroDivisionError),
+            (late, type(late)),
+            (full, JobError),
+        ):
+            with pytest.raises(raised):
+                fail(error)
+            assert [*tmp_path.glob("data/*")] == []
 
 
 def test_without_the_extra_it_is_said_how_to_install_it(

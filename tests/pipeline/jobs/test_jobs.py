@@ -21,6 +21,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import batchkeeper as bk
+from batchkeeper.pipeline.jobs.folder import Folder
+from batchkeeper.pipeline.jobs.spark_session import JobError
 from batchkeeper.testing.servers import EtcdServer, ZooKeeperServer
 
 from ...contents import contents, put_all
@@ -228,13 +230,17 @@ def test_an_attempt_that_fails_leaves_nothing_in_an_export(
         )
         (lost,) = seen.result()
     assert (code, errors, summary["rows"]) == (0, [], len(given))
-    assert [path.name for path in (out / "data").iterdir()] == ["part-00000.parquet"]
+    [kept] = [path.name for path in (out / "data").iterdir()]
+    assert kept.startswith("part-00000-")
     assert lost.startswith(".part-00000.")
     assert job("diff", server.url, out)[0] == 0
 
 
 def test_an_export_that_fails_leaves_the_earlier_one_as_it_was(
-    job: Job, own_etcd: Callable[..., EtcdServer], tmp_path: Path
+    job: Job,
+    own_etcd: Callable[..., EtcdServer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With --overwrite, an export is replaced by a whole one, or not at all."""
     server, out = own_etcd(), tmp_path / "out"
@@ -256,9 +262,20 @@ def test_an_export_that_fails_leaves_the_earlier_one_as_it_was(
     assert {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     server.start()
     assert job("diff", server.url, out)[0] == 0
+
+    def fail(*_: object) -> None:
+        raise JobError("the folder has gone", "InputError")
+
+    # Where the last files get their names, or the manifest its content.
+    for failing in ("move", "write"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Folder, failing, fail)
+            assert job(*export, "--overwrite")[0] == 3
+        assert job("diff", server.url, out)[0] == 0
     with bk.open_store(server.url) as store:
         store.put("/t/00000", b"new").result()
     assert job(*export, "--overwrite")[0] == 0
+    assert len([*(out / "data").iterdir()]) == 1
     assert pq.read_table(out / "data").column("value")[0].as_py() == b"new"
     assert sorted(path.name for path in out.iterdir()) == ["data", "manifest.json"]
 
