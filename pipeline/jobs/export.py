@@ -18,8 +18,17 @@ from ..reader import read_revision
 from ..source import STORED
 from ..throttle import parallelism
 from .folder import Folder
-from .manifest import DATA, MANIFEST, Manifest, PartFile, is_manifest, read_manifest, verify
-from .parts import HIDDEN, NAMED, Part, write_parts
+from .manifest import (
+    DATA,
+    MANIFEST,
+    NAMED,
+    Manifest,
+    PartFile,
+    is_manifest,
+    read_manifest,
+    verify,
+)
+from .parts import HIDDEN, Part, write_parts
 from .progress import Steps
 from .spark_session import JobError
 from .summary import left_out, written

@@ -158,16 +158,11 @@ class Folder:
     def output(self, name: str) -> Generator[Output, None, None]:
         """Write a file sequentially. It is removed if the block raises."""
         path = self._path(name)
-        try:
-            self._system.create_dir(path.rpartition("/")[0], recursive=True)
-            with self._system.open_output_stream(path) as stream:
-                yield Output(stream)
-        except BaseException as error:
-            with suppress(OSError):
-                self._system.delete_file(path)
-            if isinstance(error, OSError) and not isinstance(error, MetadataStoreError):
-                raise self._failed("cannot be written", name, error) from error
-            raise
+        with (
+            self._removed_by_errors(path, name),
+            self._system.open_output_stream(path) as stream,
+        ):
+            yield Output(stream)
 
     @contextmanager
     def table(self, name: str, schema: pa.Schema) -> Generator[parquet.ParquetWriter, None, None]:
@@ -176,14 +171,20 @@ class Folder:
         above, _, last = path.rpartition("/")
         # A unique name, because an earlier attempt may still be writing the same file.
         unfinished = f"{above}/.{last}.{uuid.uuid4().hex}"
-        try:
-            self._system.create_dir(above, recursive=True)
+        with self._removed_by_errors(unfinished, name):
             with parquet.ParquetWriter(unfinished, schema, filesystem=self._system) as writer:
                 yield writer
             self._system.move(unfinished, path)
+
+    @contextmanager
+    def _removed_by_errors(self, path: str, name: str) -> Generator[None, None, None]:
+        """Create the folder of a file, and remove the file if the block raises."""
+        try:
+            self._system.create_dir(path.rpartition("/")[0], recursive=True)
+            yield
         except BaseException as error:
             with suppress(OSError):
-                self._system.delete_file(unfinished)
+                self._system.delete_file(path)
             # A store's time-out is an OSError, too.
             if isinstance(error, OSError) and not isinstance(error, MetadataStoreError):
                 raise self._failed("cannot be written", name, error) from error

@@ -22,6 +22,7 @@ from .spark_session import JobError
 __all__ = [
     "DATA",
     "MANIFEST",
+    "NAMED",
     "Manifest",
     "PartFile",
     "file_states",
@@ -32,13 +33,15 @@ __all__ = [
 
 MANIFEST: Final = "manifest.json"
 DATA: Final = "data"
+#: The final name of a file of an export, and what makes it one of this export alone. Earlier
+#: versions gave it nothing of the kind.
+NAMED: Final = re.compile(r"part-\d{5,}(-[0-9a-f]{32})?\.parquet")
 #: The version of the manifest and of the files' columns. A change that older readers cannot read
 #: increases it. Version 1 had no foreign keys.
 SCHEMA_VERSION: Final = 2
 _KNOWN: Final = (1, SCHEMA_VERSION)
 
 _FORMAT: Final = "batchkeeper-export"
-_LEFT: Final = re.compile(r"part-\d{5,}-[0-9a-f]{32}\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +176,8 @@ def verify(spark: SparkSession, folder: Folder, manifest: Manifest) -> None:
             raise _unlike(folder, name, "has changed: its checksum differs")
     for name in part_names(folder):
         # What an export that was interrupted has left is not read, and the next one removes it.
-        if name not in expected and not _LEFT.fullmatch(name):
+        own = NAMED.fullmatch(name)
+        if name not in expected and not (own and own[1]):
             raise _unlike(folder, name, "does not belong to it")
 
 

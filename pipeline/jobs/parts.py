@@ -29,12 +29,10 @@ from .inputs import Batches
 from .manifest import DATA
 from .spark_session import JobError
 
-__all__ = ["HIDDEN", "NAMED", "Part", "write_parts"]
+__all__ = ["HIDDEN", "Part", "write_parts"]
 
-#: The names of an attempt's file: while it is hidden, and after Spark has accepted the attempt.
-#: Earlier versions gave it no name of its own.
+#: The name of an attempt's file until Spark has accepted the attempt.
 HIDDEN: Final = re.compile(r"\.part-\d{5,}\.[0-9a-f]{32}")
-NAMED: Final = re.compile(r"part-\d{5,}(-[0-9a-f]{32})?\.parquet")
 
 # The most rows and bytes of a row group. A task holds two in memory.
 _GROUP_ROWS: Final = 50_000
