@@ -258,7 +258,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_gap_is_compared(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_is_compared(
+    store: bk.MetadataStore, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where events are missing, all armed keys are read again, and differences are reported."""
     calls, same = Calls(), Calls()
     for key in ("a", "b", "c", "same"):
@@ -277,6 +279,7 @@ def test_a_gap_is_compared(table: Table, monkeypatch: pytest.MonkeyPatch) -> Non
         table.put("d", {}, NEW)
         for _ in range(3):
             table.put("block", {}, ANY)
+        until(lambda: store.metrics().watch_drops == 6)  # all but the last two
         events.release()
         until(lambda: len(calls) == 4)
         settle(table)
@@ -308,6 +311,7 @@ def test_a_gap_during_a_read(
             table.put("k", {"f": b"2"}, ANY)
             for _ in range(3):
                 table.put("block", {}, ANY)
+            until(lambda: store.metrics().watch_drops == 2)  # That of "k" is among them.
             monkeypatch.setattr(store, "apply", compare)  # The first watcher waits.
             events.release()
             assert compared.wait(PATIENCE)
