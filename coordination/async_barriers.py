@@ -117,6 +117,11 @@ class AsyncDoubleBarrier:
                 )
             try:
                 entered = self._inside = await self._watched(self._stand)
+                if not entered and self._own is not None:
+                    # Before the call ends, because it must not count for those who come later.
+                    with contextlib.suppress(MetadataStoreError):
+                        await self._remove(self._own, self._left())
+                        self._own = None
             finally:
                 if not entered:
                     self._withdraw()

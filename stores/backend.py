@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from threading import RLock, Thread, current_thread, main_thread
 from typing import Final, Literal, Protocol, Self, TypeAlias, TypeVar, get_args
 
@@ -535,21 +536,20 @@ def to_its_end(call: Callable[[], _T]) -> _T:
     """
     if current_thread() is not main_thread():
         return call()
-    future: Future[_T] = Future()
+    # A queue, because Ctrl-C in the wait of a future can end with another error (of its lock).
+    ended: SimpleQueue[Future[_T]] = SimpleQueue()
     try:
-        start_thread(partial(_make, call, future), "batchkeeper-call")
+        start_thread(partial(_make, call, ended), "batchkeeper-call")
     except StoreUnavailableError:  # The system has no thread left, or the interpreter is ending.
         return call()
-    try:
-        return future.result()
-    finally:
-        del future  # The traceback of its error holds this frame.
+    return ended.get().result()
 
 
-def _make(call: Callable[[], _T], future: Future[_T]) -> None:
+def _make(call: Callable[[], _T], ended: SimpleQueue[Future[_T]]) -> None:
+    future: Future[_T] = Future()
     try:
         future.set_result(call())
     except BaseException as error:  # The caller gets it, whatever it is.
         future.set_exception(error)
-    finally:
-        del call, future
+    ended.put(future)
+    del call, future  # The traceback of its error holds this frame.

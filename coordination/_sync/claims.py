@@ -196,13 +196,20 @@ class Claim:
 
         The caller that has ended it must remove its value.
         """
+        first = self._mark_ended()
+        self._tell_end()
+        return first
+
+    def _mark_ended(self) -> bool:
         with self._lock:
             first, self.ended, self.held = not self.ended, True, False
+            return first
+
+    def _tell_end(self) -> None:
         self.lost.set()
         self.wake()
         if self._follower is not None:
             self._follower.close()
-        return first
 
     def follow(self) -> None:
         """End it as soon as its value is deleted, by a watch in the background."""
@@ -234,8 +241,10 @@ class Claim:
 
     def vanish(self) -> None:
         """End it, because its value is gone."""
-        self.end()
+        self._mark_ended()
+        # Before its owner is told, who may stand again at once, and would wait for this one.
         self._forget(self, True)
+        self._tell_end()
 
     def lose(self) -> None:
         """End it, and remove its value in the background, so that no caller waits."""

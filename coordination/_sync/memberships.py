@@ -218,7 +218,9 @@ class Membership:
             if self._left or self.joined:
                 return True
             if self._next.lost.is_set():
-                self._clear(self._next)
+                if self._next.sent:
+                    # Its value would keep the name, if it is in a session that has not ended.
+                    self._remove(self._next)
                 self._next = Incarnation()
             if not self._create(self._next, timeout):
                 return False
@@ -302,6 +304,9 @@ class Membership:
         if not self._exact:
             parts.append(Put(self._guard(incarnation), b"", ABSENT, ephemeral=True))
         before, incarnation.sent = incarnation.sent, True
+        if self._left:  # After `sent`, which `drop` reads after it has set this.
+            incarnation.sent = before
+            return False
         try:
             stats = self._store.transaction(parts, timeout=timeout).result()
         except TransactionRefusedError as refused:
@@ -322,8 +327,9 @@ class Membership:
             raise
         stat = stats[0]
         assert stat is not None
-        if session is None:
-            # The transaction has started the session, which may have ended again.
+        if session is None or self._store.session.id != session:
+            # The transaction has started the session, or the session has ended meanwhile, perhaps
+            # before the transaction was called.
             return self._taken_over(incarnation, timeout)
         incarnation.stat, incarnation.number, incarnation.session = stat, stat.revision, session
         return True
@@ -340,17 +346,22 @@ class Membership:
         self, incarnation: Incarnation, timeout: float | None = None, *, newest: bool = False
     ) -> bool:
         """Read the value; return whether it belongs to the incarnation, in the current session."""
-        session = self._store.session.id
         if newest:
             self._store.sync(timeout)
-        found = self._store.get(self.path, timeout=timeout).result()
-        card = None if found is None else decode(self.name, found.value, found.stat)
-        self._rival = None if card is None else card.member
-        if found is None or card is None or card.id != incarnation.id:
-            return False
-        if not found.stat.owned or self._store.session.id != session:
-            incarnation.lost.set()  # It ends with an earlier session.
-            return False
+        while True:
+            session = self._store.session.id
+            found = self._store.get(self.path, timeout=timeout).result()
+            card = None if found is None else decode(self.name, found.value, found.stat)
+            self._rival = None if card is None else card.member
+            if found is None or card is None or card.id != incarnation.id:
+                return False
+            if not found.stat.owned:
+                incarnation.lost.set()  # It ends with an earlier session.
+                return False
+            if session is not None and self._store.session.id == session:
+                break
+            # The session has changed during the read, and the value may be of either one.
+            time.sleep(_BACKOFF.pause(0))
         incarnation.stat, incarnation.number, incarnation.session = (
             found.stat,
             card.member.incarnation,

@@ -347,14 +347,18 @@ def test_one_load_however_many_ask(
     assert loads(faults, "get", "/a/b") == before + 1
 
 
-def test_a_load_that_fails(faults: FaultInjector) -> None:
+def test_a_load_that_fails(faults: FaultInjector, monkeypatch: pytest.MonkeyPatch) -> None:
     """All who wait for it get the error, each one of its own, and the next read reads again."""
     with memory(faults) as store, MetadataCache(store, "/a", json_serde) as cache:
         warm(cache, "/a/warm")
+        joined: list[Any] = []
+        join = Entries.join
+        monkeypatch.setattr(Entries, "join", lambda *args: joined.append(join(*args)) or joined[-1])
         held = faults.delay("get", "/a/b", applied=True)
         faults.refuse(bk.AuthenticationError("no"), "get", "/a/b")
         asking = [Thread(lambda: cache.get("/a/b")) for _ in range(3)]
         held.wait(timeout=PATIENCE)
+        until(lambda: len(joined) == 3)
         held.release()
         errors = []
         for thread in asking:

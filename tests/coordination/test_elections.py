@@ -593,6 +593,7 @@ def test_a_listener_that_raises(
     assert len(logged) == 2
 
 
+@pytest.mark.parametrize("store_url", ["memory"], indirect=True)
 def test_a_listener_without_a_thread(
     store: bk.MetadataStore, first: Election, monkeypatch: pytest.MonkeyPatch
 ) -> None:

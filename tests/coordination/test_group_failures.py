@@ -331,3 +331,38 @@ def test_no_thread_for_the_keeper(
         first = member.incarnation
         faults.lose_session()
         until(lambda: member.incarnation > first and member.joined)
+
+
+def test_a_session_that_ends_beside_the_creation(
+    fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The member joins in the new session, and its own value never keeps it from its name."""
+    faults = FaultInjector()
+    with bk.open_store(fresh_url("memory"), wrap=faults) as store:
+        transaction = store.transaction
+
+        def lose() -> None:
+            before = store.session.id
+            faults.lose_session()
+            until(lambda: store.session.id not in {None, before})
+
+        def lost_before(parts: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            lose()
+            return transaction(parts, **options)
+
+        def lost_after(parts: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            made = transaction(parts, **options)
+            result(made)
+            lose()
+            return made
+
+        for beside in (lost_before, lost_after):
+            group = Group(store, f"/{beside.__name__}")
+            monkeypatch.setattr(store, "transaction", beside)
+            member = group.join("hub-1", timeout=PATIENCE)
+            until(lambda: member.joined)  # noqa: B023 - called at once
+            assert group.members()["hub-1"].incarnation == member.incarnation
+            member.leave()
+            assert group.members() == {}
