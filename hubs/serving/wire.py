@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import gc
 import json
+import os
 from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
 
@@ -58,6 +60,10 @@ _PLAIN: Final = 200
 _WHOLE: Final = codecs.getincrementaldecoder("utf-8")
 # The key of the metadata that have an error of the hub.
 _METADATA: Final = "error-bin"
+
+# In a child, the garbage collector must not end a channel of a loop that the parent has dropped:
+# gRPC (1.85) would wait for a thread that only the parent has, for ever and at full speed.
+os.register_at_fork(after_in_child=gc.freeze)
 
 # A peer whose machine or network is down is detected after 30 s.
 _KEEPALIVE: Final = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -18,6 +17,9 @@ from batchkeeper.pipeline.clients import client, opened
 from batchkeeper.pipeline.options import SourceOptions, parse_options
 from batchkeeper.stores import ConnectOptions, registry
 from batchkeeper.testing.servers import ZooKeeperServer
+
+from ..forks import holds_in_a_child
+from ..waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -104,13 +106,13 @@ def test_a_fork_has_clients_of_its_own(options: SourceOptions) -> None:
     """A forked worker opens a client for itself, and the parent's goes on."""
     with client(options) as store:
         store.put("/a", b"1").result()
-    pid = os.fork()
-    if pid == 0:
+
+    def has_its_own() -> bool:
         with client(options) as own:
-            same = own is store
-            found = own.get("/a").result(30)
-        os._exit(0 if not same and found is not None and found.value == b"1" else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            found = own.get("/a").result(PATIENCE)
+            return own is not store and found is not None and found.value == b"1"
+
+    assert holds_in_a_child(has_its_own)
     with client(options) as again:
         assert again is store
         assert again.exists("/a").result()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import socket
 import subprocess
@@ -597,8 +599,8 @@ def test_a_forked_client(tmp_path: Path) -> None:
     have left to the garbage collector, gRPC does not prepare a fork, and its child may crash.
     """
     program = (
-        "import pathlib, sys; from tests.hubs.serving.test_wire import fork_a_client; "
-        "fork_a_client(pathlib.Path(sys.argv[1]))"
+        "import pathlib, sys; from tests.hubs.serving import test_wire; "
+        "test_wire.fork_a_client(pathlib.Path(sys.argv[1])); test_wire.fork_beside_garbage()"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)],
@@ -637,6 +639,18 @@ def fork_a_client(directory: Path) -> None:
         assert holds_in_a_child(check)
         assert found.take() == [Message(1, b"of the child")]
         assert remote.publish("p", "t", b"") == Published(2, hub.info)
+
+
+def fork_beside_garbage() -> None:
+    """Let a child collect what its parent has left, with a channel."""
+    gc.disable()
+
+    async def leave_a_channel() -> None:
+        left: list[Any] = [grpc.aio.insecure_channel("127.0.0.1:1")]
+        left.append(left)
+
+    asyncio.run(leave_a_channel())
+    assert holds_in_a_child(lambda: gc.collect() >= 0)
 
 
 def test_a_server_that_has_forked(tmp_path: Path) -> None:
