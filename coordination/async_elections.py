@@ -367,13 +367,13 @@ class AsyncElection(AsyncHold):
             assert claim is not None
             failures = 0
             if not self._lead(candidacy, claim):
-                claim.lose()
+                await _give_up(claim)
                 continue
             claim.follow()
             await claim.lost.wait()
             self._lose(candidacy)
 
-    def _follow(self, candidacy: _Candidacy, claim: AsyncClaim) -> None:
+    async def _follow(self, candidacy: _Candidacy, claim: AsyncClaim) -> None:
         """Take over a claim that waits in line."""
         with self._lock:
             fits = self._take(candidacy, claim)
@@ -381,7 +381,7 @@ class AsyncElection(AsyncHold):
         if fits:
             claim.follow()
         else:
-            claim.lose()
+            await _give_up(claim)
         _start(begun)
 
     def _lead(self, candidacy: _Candidacy, claim: AsyncClaim) -> bool:
@@ -453,6 +453,12 @@ class AsyncElection(AsyncHold):
 
     def _not_held(self) -> LockLostError:
         return LockLostError(f"this candidate does not lead {self.path}", path=self.path)
+
+
+async def _give_up(claim: AsyncClaim) -> None:
+    """Leave the line before the next claim, which would wait for this one, and show its value."""
+    with suppress(MetadataStoreError):  # It is tried again in the background.
+        await claim.release()
 
 
 def _start(listeners: list[AsyncElectionListener]) -> None:

@@ -26,7 +26,7 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ..batching import AsyncMetadataStore
@@ -74,7 +74,7 @@ class AsyncLobby:
         deadline: Deadline,
         *,
         wait: bool = True,
-        waits: Callable[[AsyncClaim], None] | None = None,
+        waits: Callable[[AsyncClaim], Awaitable[None]] | None = None,
     ) -> AsyncClaim | None:
         """Wait in line until the turn comes, and then hold the path.
 
@@ -143,7 +143,7 @@ class AsyncLobby:
         claim: AsyncClaim,
         deadline: Deadline,
         wait: bool,
-        waits: Callable[[AsyncClaim], None] | None,
+        waits: Callable[[AsyncClaim], Awaitable[None]] | None,
     ) -> bool:
         """Create the value of a claim, and wait for its turn; return whether it holds the path."""
         if not await self._entrance.enter(deadline.left()):
@@ -221,7 +221,7 @@ class AsyncLobby:
         claim: AsyncClaim,
         deadline: Deadline,
         wait: bool,
-        waits: Callable[[AsyncClaim], None] | None,
+        waits: Callable[[AsyncClaim], Awaitable[None]] | None,
     ) -> bool:
         """Wait until the turn of a claim has come, or it has ended; return ``False`` if neither."""
         must_read, failures = not claim.certain, 0
@@ -236,7 +236,7 @@ class AsyncLobby:
                 if not wait or deadline.passed:
                     return False
                 if waits is not None:
-                    waits(claim)
+                    await waits(claim)
                     waits = None
                 must_read = not await self._until_left(claim, before, deadline)
                 if deadline.passed:

@@ -360,7 +360,7 @@ class Election(Hold):
             assert claim is not None
             failures = 0
             if not self._lead(candidacy, claim):
-                claim.lose()
+                _give_up(claim)
                 continue
             claim.follow()
             claim.lost.wait()
@@ -374,7 +374,7 @@ class Election(Hold):
         if fits:
             claim.follow()
         else:
-            claim.lose()
+            _give_up(claim)
         _start(begun)
 
     def _lead(self, candidacy: _Candidacy, claim: Claim) -> bool:
@@ -446,6 +446,12 @@ class Election(Hold):
 
     def _not_held(self) -> LockLostError:
         return LockLostError(f"this candidate does not lead {self.path}", path=self.path)
+
+
+def _give_up(claim: Claim) -> None:
+    """Leave the line before the next claim, which would wait for this one, and show its value."""
+    with suppress(MetadataStoreError):  # It is tried again in the background.
+        claim.release()
 
 
 def _start(listeners: list[ElectionListener]) -> None:
