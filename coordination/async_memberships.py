@@ -220,10 +220,10 @@ class AsyncMembership:
             if self._left or self.joined:
                 return True
             if self._next.lost.is_set():
-                if self._next.sent:
-                    # Its value would keep the name, if it is in a session that has not ended.
-                    await self._remove(self._next)
-                self._next = AsyncIncarnation()
+                before, self._next = self._next, AsyncIncarnation()
+                # Its value would keep the name, if it is in a session that has not ended.
+                if before.sent and not await self._remove(before, timeout):
+                    async_spawn(f"removal of {self.path}", self._keep_removing, before)
             if not await self._create(self._next, timeout):
                 return False
             self._current = self._next
@@ -405,11 +405,11 @@ class AsyncMembership:
     def _guard(self, incarnation: AsyncIncarnation) -> str:
         return guard_path(self._group, incarnation.id)
 
-    async def _clear(self, incarnation: AsyncIncarnation) -> None:
+    async def _clear(self, incarnation: AsyncIncarnation, timeout: float | None) -> None:
         """Remove the second value of an incarnation whose first was removed by another client."""
         if incarnation.stat is not None and not self._exact:
             with suppress(NotFoundError):
-                await self._store.delete(self._guard(incarnation))
+                await self._store.delete(self._guard(incarnation), timeout=timeout)
 
     async def _give_up(self) -> None:
         """End the incarnation, and remove its value, in the background if necessary."""
@@ -435,24 +435,24 @@ class AsyncMembership:
         except MetadataStoreError as error:
             log.info("a member stays until its session ends", path=self.path, reason=str(error))
 
-    async def _remove(self, incarnation: AsyncIncarnation) -> bool:
+    async def _remove(self, incarnation: AsyncIncarnation, timeout: float | None = None) -> bool:
         """Try to remove the value; return whether it is not there any more."""
         try:
             if incarnation.stat is None or not self._exact:
-                await self._store.sync()
-                found = await self._store.get(self.path)
+                await self._store.sync(timeout)
+                found = await self._store.get(self.path, timeout=timeout)
                 if not self._is_of(incarnation, found):
                     if incarnation.stat is None:
                         return False  # Its creation had no answer, and may still take effect.
-                    await self._clear(incarnation)
+                    await self._clear(incarnation, timeout)
                     return True
             conflicts = AsyncConflicts(self._store.operation_timeout, self.path)
             while True:
                 try:
-                    await self._store.transaction(self._write(incarnation, None))
+                    await self._store.transaction(self._write(incarnation, None), timeout=timeout)
                 except TransactionRefusedError as refused:
                     await conflicts.pause(refused)
-                    found = await self._store.get(self.path)
+                    found = await self._store.get(self.path, timeout=timeout)
                     if refused.index == 0 and self._is_of(incarnation, found):
                         continue  # It was updated meanwhile.
                 return True

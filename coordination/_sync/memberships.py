@@ -218,10 +218,10 @@ class Membership:
             if self._left or self.joined:
                 return True
             if self._next.lost.is_set():
-                if self._next.sent:
-                    # Its value would keep the name, if it is in a session that has not ended.
-                    self._remove(self._next)
-                self._next = Incarnation()
+                before, self._next = self._next, Incarnation()
+                # Its value would keep the name, if it is in a session that has not ended.
+                if before.sent and not self._remove(before, timeout):
+                    spawn(f"removal of {self.path}", self._keep_removing, before)
             if not self._create(self._next, timeout):
                 return False
             self._current = self._next
@@ -403,11 +403,11 @@ class Membership:
     def _guard(self, incarnation: Incarnation) -> str:
         return guard_path(self._group, incarnation.id)
 
-    def _clear(self, incarnation: Incarnation) -> None:
+    def _clear(self, incarnation: Incarnation, timeout: float | None) -> None:
         """Remove the second value of an incarnation whose first was removed by another client."""
         if incarnation.stat is not None and not self._exact:
             with suppress(NotFoundError):
-                self._store.delete(self._guard(incarnation)).result()
+                self._store.delete(self._guard(incarnation), timeout=timeout).result()
 
     def _give_up(self) -> None:
         """End the incarnation, and remove its value, in the background if necessary."""
@@ -433,24 +433,26 @@ class Membership:
         except MetadataStoreError as error:
             log.info("a member stays until its session ends", path=self.path, reason=str(error))
 
-    def _remove(self, incarnation: Incarnation) -> bool:
+    def _remove(self, incarnation: Incarnation, timeout: float | None = None) -> bool:
         """Try to remove the value; return whether it is not there any more."""
         try:
             if incarnation.stat is None or not self._exact:
-                self._store.sync()
-                found = self._store.get(self.path).result()
+                self._store.sync(timeout)
+                found = self._store.get(self.path, timeout=timeout).result()
                 if not self._is_of(incarnation, found):
                     if incarnation.stat is None:
                         return False  # Its creation had no answer, and may still take effect.
-                    self._clear(incarnation)
+                    self._clear(incarnation, timeout)
                     return True
             conflicts = Conflicts(self._store.operation_timeout, self.path)
             while True:
                 try:
-                    self._store.transaction(self._write(incarnation, None)).result()
+                    self._store.transaction(
+                        self._write(incarnation, None), timeout=timeout
+                    ).result()
                 except TransactionRefusedError as refused:
                     conflicts.pause(refused)
-                    found = self._store.get(self.path).result()
+                    found = self._store.get(self.path, timeout=timeout).result()
                     if refused.index == 0 and self._is_of(incarnation, found):
                         continue  # It was updated meanwhile.
                 return True
