@@ -9,6 +9,7 @@
 - ``rocksdb``: the embedded store on disk
 - ``etcd``: etcd 3
 - ``zookeeper``: ZooKeeper
+- ``hbase``: HBase, by an entry point
 - ``hosts``: messages about hosts whose names cannot be looked up
 - ``tls``: the files of a TLS client
 - ``session``: the state machine of sessions with a server

@@ -1,4 +1,4 @@
-"""Throw-away real servers, for the bench and for the tests: etcd and ZooKeeper, on loopback.
+"""Throw-away real servers, for the bench and the tests: etcd, ZooKeeper and HBase, on loopback.
 
 One server, or a cluster of several members::
 
@@ -20,11 +20,12 @@ every fsync free.
 - ``local``: what all servers have in common
 - ``etcd``: its command line, and how to ask it
 - ``zookeeper``: the same for ZooKeeper
+- ``hbase``: the same for HBase, a single one
 - ``processes``: one process, which ends with the process that started it; free ports
 - ``proxies``: cuts members off from each other, and from clients
 - ``releases``: finds the etcd and the ZooKeeper to run
 - ``installing``: ``batchkeeper servers``, which installs others
-- ``jars``: the jars of each ZooKeeper, with their checksums
+- ``jars``: the jars of each ZooKeeper and HBase, with their checksums
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from .etcd import EtcdServer
+from .hbase import HBaseServer
 from .local import MEMBERS, LocalServer, check_members
 from .processes import ServerStartError
 from .zookeeper import ZooKeeperServer
@@ -41,6 +43,7 @@ __all__ = [
     "MEMBERS",
     "SERVERS",
     "EtcdServer",
+    "HBaseServer",
     "LocalServer",
     "ServerStartError",
     "ZooKeeperServer",

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from .jars import ZOOKEEPER_JARS
+from .jars import HBASE_JARS, ZOOKEEPER_JARS
 from .releases import (
     NEWEST_ETCDS,
     Release,
@@ -121,6 +121,8 @@ def install(release: Release) -> tuple[Path, bool]:
     with _whole(place) as folder:
         if release.server == "etcd":
             _build_etcd(release.version, folder)
+        elif release.server == "hbase":
+            _fetch_jars(HBASE_JARS[release.version], folder)
         else:
             _fetch_jars(ZOOKEEPER_JARS[release.version], folder)
     return place, True

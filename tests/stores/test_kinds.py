@@ -255,9 +255,11 @@ def test_nobody_takes_a_scheme_of_ours_over(install: Callable[..., Any]) -> None
 def test_an_unknown_scheme_is_answered_with_those_that_are_known(
     install: Callable[..., Any],
 ) -> None:
-    """Ours, their aliases, and those of other packages."""
+    """Ours, their aliases, and those of entry points, of this package and of others."""
     install("other = other_store:KIND")
-    known = sorted(["other", *(scheme for kind in BUILT_IN.values() for scheme in kind.schemes)])
+    known = sorted(
+        ["hbase", "other", *(scheme for kind in BUILT_IN.values() for scheme in kind.schemes)]
+    )
     assert {"etcds", "zk"} < set(known)
     with pytest.raises(bk.InvalidSettingError, match=rf"\(known: {', '.join(known)}\)"):
         bk.store_kind("nope://x")

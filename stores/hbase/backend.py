@@ -1,0 +1,143 @@
+"""A store in one table of HBase: see ``layout`` for its rows, and ``writes`` for its writes."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from ...ops.errors import (
+    InvalidSettingError,
+    StoreClosedError,
+    StoreUnavailableError,
+    UnsupportedError,
+)
+from ..backend import Answer, Backend, Limits, ReadRequest, Scans, Tally, WriteRequest
+from ..urls import ConnectOptions, StoreURL
+from . import reads, tables
+from .cluster import Cluster
+from .requests import Requests
+from .scans import HBaseScans
+from .writes import Writer
+
+__all__ = ["connect"]
+
+_PORT: Final = 16000
+_NAME: Final = re.compile(r"(?:([A-Za-z0-9_]+):)?([A-Za-z0-9_][A-Za-z0-9_.-]*)")
+_TABLE: Final = "batchkeeper"
+_MIB: Final = 1024 * 1024
+# HBase refuses cells of more than 10 MiB (hbase.server.keyvalue.maxsize), with their keys.
+DEFAULT_MAX_VALUE_BYTES: Final = 10 * _MIB - 64 * 1024
+
+# Each write of a call is an append to the server's log of its own.
+_WRITE_OPS: Final = 1_000
+_READ_OPS: Final = 5_000
+_CALL_BYTES: Final = 32 * _MIB
+# What the messages of an operation add to its path and value.
+_OP_BYTES: Final = 512
+
+
+class _HBaseBackend:
+    """The back end. Several threads send at a time, over one connection to each server."""
+
+    history = None
+    session = None
+    watches = None
+
+    def __init__(self, cluster: Cluster, max_value_bytes: int) -> None:
+        self._cluster = cluster
+        self._requests = Requests(cluster)
+        self._writer = Writer(cluster, self._requests)
+        self.tally = cluster.tally
+        self.limits = Limits(
+            write_ops=_WRITE_OPS,
+            read_ops=_READ_OPS,
+            request_bytes=_CALL_BYTES + max_value_bytes,
+            op_bytes=_OP_BYTES,
+            value_bytes=max_value_bytes,
+            in_flight=4,
+            singles=32,
+        )
+        self._scans = HBaseScans(cluster, self._writer.remove)
+
+    @property
+    def scans(self) -> Scans:
+        return self._scans
+
+    @property
+    def connected(self) -> bool:
+        return self._cluster.connected
+
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
+        self._cluster.check()
+        return self._writer.write(requests, deadline)
+
+    def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
+        self._cluster.check()
+        return reads.read(self._requests, self._cluster, requests, deadline)
+
+    def sync(self, deadline: float) -> None:
+        """Do nothing: reads are linearizable."""
+        self._cluster.check()
+
+    def close(self) -> None:
+        self._cluster.close()
+
+
+def connect(url: StoreURL, options: ConnectOptions) -> Backend:
+    """Open the store ``hbase://HOST:PORT[,HOST:PORT...][/[NAMESPACE:]TABLE]``.
+
+    The hosts are masters or region servers. The table ``batchkeeper`` is the default. A missing
+    table is created, unless ``create`` is false.
+
+    Options: ``user`` (the name of the client, by default that of the process's user) and
+    ``max_value_bytes`` (just below 10 MiB).
+
+    Raises:
+        InvalidSettingError: an option is wrong, or the table is another one's.
+        StoreUnavailableError: no server answers.
+        UnsupportedError: the server is no HBase that this client knows.
+        AuthenticationError: the user may not do this.
+    """
+    url.check_options(("user", "max_value_bytes"))
+    if options.username is not None or options.password is not None:
+        raise UnsupportedError(
+            "the hbase store has no passwords: HBase knows names alone (?user=NAME), or Kerberos, "
+            "which this client does not speak"
+        )
+    name = url.path.strip("/") or _TABLE
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise InvalidSettingError(
+            f"a table of HBase must be named [NAMESPACE:]TABLE, in letters, digits, '_', '.' and "
+            f"'-': {name!r} in {url.text}"
+        )
+    namespace, table = match[1] or "default", match[2]
+    addresses = url.addresses(_PORT)
+    largest = url.number("max_value_bytes", DEFAULT_MAX_VALUE_BYTES)
+    cluster = Cluster(
+        addresses,
+        (namespace.encode(), table.encode()),
+        url.options.get("user") or _user(),
+        options.connect_timeout,
+        Tally(),
+    )
+    options.abandonment.ends_with(cluster.close)
+    try:
+        tables.prepare(cluster, time.monotonic() + options.connect_timeout, create=options.create)
+    except StoreClosedError as error:
+        cluster.close()
+        raise StoreUnavailableError(f"HBase at {','.join(addresses)}: {error}") from error
+    except BaseException:
+        cluster.close()
+        raise
+    return _HBaseBackend(cluster, largest)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # No such user, and no variable names one.
+        return "batchkeeper"

@@ -1,0 +1,338 @@
+"""The servers of a cluster: who has which region of the table, and one connection to each."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from ...ops.backoff import Backoff
+from ...ops.errors import StoreClosedError, StoreUnavailableError
+from ..backend import Tally
+from .wire.connection import Connection, LostError, Pending, RemoteError, Reply
+from .wire.errors import error_of, meaning_of
+from .wire.messages import MESSAGES
+
+__all__ = ["Cluster", "Region"]
+
+_BACKOFF: Final = Backoff(first=0.05, longest=1.0)
+# Bytes before a message that HBase has stored.
+_MAGIC: Final = b"PBUF"
+# The services: of regions, of masters, and the one that tells where others are.
+_REGIONS: Final = "ClientService"
+_MASTER: Final = "MasterService"
+_REGISTRY: Final = "ClientMetaService"
+_BY_NAME: Final = 1
+
+
+class Region(NamedTuple):
+    """A region of the table.
+
+    Attributes:
+        name: its name.
+        start: the first key that may lie in it.
+        end: the key after it; empty for the last region.
+        address: the server that has it.
+    """
+
+    name: bytes
+    start: bytes
+    end: bytes
+    address: str
+
+    @property
+    def specifier(self) -> Any:
+        return MESSAGES.RegionSpecifier(type=_BY_NAME, value=self.name)
+
+
+class Cluster:
+    """The servers of a cluster, for one table.
+
+    Args:
+        addresses: servers to ask where others are: masters or region servers.
+        table: the table's namespace and name.
+        user: the name of the client.
+        connect_timeout: seconds for one connection.
+        tally: counts reconnections and repetitions.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        table: tuple[bytes, bytes],
+        user: str,
+        connect_timeout: float,
+        tally: Tally,
+    ) -> None:
+        self.addresses = tuple(addresses)
+        self.table = table
+        self.tally = tally
+        self._user = user
+        self._connect_timeout = connect_timeout
+        self._process = os.getpid()
+        self._lock = threading.Lock()  # guards the following fields
+        self._connections: dict[tuple[str, str], Connection] = {}
+        self._known: set[tuple[str, str]] = set()  # those that there was a connection to
+        self._closed = threading.Event()
+        self._locating = threading.Lock()  # held by whoever reads the locations
+        self._regions: list[Region] = []
+        self._located = 0  # how often they were read
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection to a server of regions."""
+        return any(
+            service == _REGIONS and connection.broken is None
+            for (_, service), connection in [*self._connections.items()]
+        )
+
+    def close(self) -> None:
+        if os.getpid() != self._process:
+            return  # In a forked child, the lock may be held for ever.
+        self._closed.set()
+        with self._lock:
+            connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            connection.close()
+
+    def check(self) -> None:
+        """Refuse a call after the close, or in a forked process.
+
+        Raises:
+            StoreClosedError: it is one.
+        """
+        if self._closed.is_set():
+            raise StoreClosedError("the HBase store is closed")
+        if os.getpid() != self._process:
+            raise StoreClosedError(
+                "the store was opened before this process was forked; open it here"
+            )
+
+    def pause(self, attempts: int, deadline: float) -> bool:
+        """Wait before another attempt; return whether there is time for one."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        self._closed.wait(min(left, _BACKOFF.pause(attempts)))
+        self.check()
+        return True
+
+    # Calls
+
+    def begin(self, address: str, method: str, request: Any, response: type, by: float) -> Pending:
+        """Send a request to a server of regions.
+
+        Raises:
+            LostError: it was not sent.
+        """
+        return self._connection(address, _REGIONS).begin(method, request, response, by)
+
+    def call(
+        self, address: str, method: str, request: Any, response: type, deadline: float
+    ) -> Reply:
+        """Send a request to a server of regions, and return its answer.
+
+        Raises:
+            LostError: there is none.
+            RemoteError: the server refuses.
+        """
+        return self.begin(address, method, request, response, deadline).wait(deadline)
+
+    def ask_master(self, method: str, request: Any, response: type, deadline: float) -> Any:
+        """Ask the active master, and find it again if it has changed.
+
+        Raises:
+            MetadataStoreError: it refuses, or there is none until the deadline.
+        """
+
+        def ask() -> Any:
+            found = self._ask_registry(
+                "GetActiveMaster", MESSAGES.GetActiveMasterResponse, deadline
+            )
+            connection = self._connection(_address(found.server_name), _MASTER)
+            return connection.begin(method, request, response, deadline).wait(deadline).message
+
+        return self._until(ask, deadline)
+
+    def _ask_registry(self, method: str, response: type, deadline: float) -> Any:
+        """Ask the first server that answers.
+
+        Raises:
+            LostError: none does.
+            RemoteError: one refuses.
+        """
+        last: LostError | None = None
+        for address in self.addresses:
+            by = min(deadline, time.monotonic() + self._connect_timeout)
+            try:
+                connection = self._connection(address, _REGISTRY)
+                return connection.begin(method, MESSAGES.Empty(), response, by).wait(by).message
+            except LostError as error:
+                last = LostError(str(error), sent=False)
+        assert last is not None
+        raise last
+
+    def _until(self, ask: Callable[[], Any], deadline: float) -> Any:
+        """Ask again, until there is an answer; what is asked may be asked twice."""
+        attempts = 0
+        said: LostError | RemoteError | None = None
+        while True:
+            self.check()
+            try:
+                return ask()
+            except (LostError, RemoteError) as error:
+                # The last one may only be that the time was over.
+                said = error if said is None or time.monotonic() < deadline else said
+                if meaning_of(error) == "refused" or not self.pause(attempts, deadline):
+                    found = error_of(said)
+                    if found.outcome == "unknown":
+                        found = StoreUnavailableError(str(found))
+                    raise found from error
+            attempts += 1
+
+    def _connection(self, address: str, service: str) -> Connection:
+        key = (address, service)
+        with self._lock:
+            connection = self._connections.get(key)
+        if connection is not None and connection.broken is None:
+            return connection
+        made = Connection(address, service, self._user, self._connect_timeout)
+        with self._lock:
+            other = self._connections.get(key)
+            kept, dropped = made, other
+            if other is not None and other is not connection and other.broken is None:
+                kept, dropped = other, made  # Another thread was faster.
+            self._connections[key] = kept
+            again = key in self._known
+            self._known.add(key)
+            closed = self._closed.is_set()
+        if dropped is not None:
+            dropped.close()
+        if closed:
+            made.close()
+            self.check()
+        if again and kept is made:
+            self.tally.add("reconnect")
+        return kept
+
+    # Locations
+
+    def regions(self, deadline: float) -> list[Region]:
+        """Return the regions of the table, in order.
+
+        Raises:
+            MetadataStoreError: they cannot be read until the deadline.
+        """
+        return self._regions or self._locate(0, deadline)
+
+    def region_of(self, key: bytes, deadline: float) -> Region:
+        """Return the region of a key."""
+        regions = self.regions(deadline)
+        return regions[max(0, bisect_right(regions, key, key=lambda region: region.start) - 1)]
+
+    def moved(self, deadline: float) -> None:
+        """Read the locations again, because one was wrong, unless another call just has.
+
+        Raises:
+            MetadataStoreError: they cannot be read until the deadline.
+        """
+        self._locate(self._located, deadline)
+
+    def _locate(self, seen: int, deadline: float) -> list[Region]:
+        with self._locating:
+            if self._located == seen or not self._regions:
+                self._regions = self._until(lambda: self._read_regions(deadline), deadline)
+                self._located += 1
+            return self._regions
+
+    def _read_regions(self, deadline: float) -> list[Region]:
+        rows = self._read_meta(deadline)
+        regions = [
+            region
+            for row, columns in rows.items()
+            if (region := _region_in(row, columns)) is not None
+        ]
+        _check_whole(regions)
+        return regions
+
+    def _read_meta(self, deadline: float) -> dict[bytes, dict[bytes, bytes]]:
+        """Return the rows of this table in the table of regions, each as its columns.
+
+        Raises:
+            LostError: nobody answers.
+            RemoteError: a server refuses.
+        """
+        found = self._ask_registry(
+            "GetMetaRegionLocations", MESSAGES.GetMetaRegionLocationsResponse, deadline
+        )
+        meta = next(
+            (place for place in found.meta_locations if not place.region_info.replica_id), None
+        )
+        if meta is None or not meta.server_name.host_name:
+            raise LostError("no server has the table of regions yet", sent=False)
+        namespace, name = self.table
+        table = name if namespace == b"default" else namespace + b":" + name
+        request = MESSAGES.ScanRequest(
+            region=MESSAGES.RegionSpecifier(type=_BY_NAME, value=b"hbase:meta,,1"),
+            scan=MESSAGES.Scan(
+                # These rows compare by table, key and time. No name has a space, which is before
+                # all that it can have.
+                start_row=table + b",,",
+                stop_row=table + b" ,,",
+                column=[MESSAGES.Column(family=b"info")],
+            ),
+            number_of_rows=2**31 - 1,
+            close_scanner=True,
+        )
+        reply = self.call(
+            _address(meta.server_name), "Scan", request, MESSAGES.ScanResponse, deadline
+        )
+        rows: dict[bytes, dict[bytes, bytes]] = {}
+        for cell in reply.cells:
+            rows.setdefault(cell.row, {})[cell.column] = cell.value
+        if reply.message.more_results_in_region:
+            raise LostError("the table of regions is larger than one answer", sent=False)
+        return rows
+
+
+def answers(address: str) -> bool:
+    """Say whether a cluster serves requests: whether its table of regions can be read."""
+    cluster = Cluster([address], (b"hbase", b"meta"), "batchkeeper", 1.0, Tally())
+    try:
+        cluster._read_meta(time.monotonic() + 2.0)
+    except (LostError, RemoteError):
+        return False
+    else:
+        return True
+    finally:
+        cluster.close()
+
+
+def _region_in(row: bytes, columns: dict[bytes, bytes]) -> Region | None:
+    """Return the region of a row of the table of regions; ``None`` if it was split or is a copy."""
+    stored, server = columns.get(b"info:regioninfo"), columns.get(b"info:server")
+    if stored is None:
+        return None
+    info = MESSAGES.RegionInfo.FromString(stored.removeprefix(_MAGIC))
+    if info.offline or info.split:
+        return None
+    return Region(row, info.start_key, info.end_key, (server or b"").decode())
+
+
+def _check_whole(regions: list[Region]) -> None:
+    """Refuse locations with a hole, which a split or a start shows for a moment."""
+    if not regions:
+        raise LostError("the table has no regions yet", sent=False)
+    ends = [b"", *(region.end for region in regions)]
+    if ends[-1] or any(
+        region.start != end or not region.address
+        for region, end in zip(regions, ends, strict=False)
+    ):
+        raise LostError("a region of the table has no server yet", sent=False)
+
+
+def _address(server: Any) -> str:
+    return f"{server.host_name}:{server.port}"

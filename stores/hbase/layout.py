@@ -1,0 +1,130 @@
+"""How values lie in the table, for this client and for others that read it.
+
+A row has the path in UTF-8 as its key, so that rows lie in the order of paths. It has two columns
+of one family, which are written together:
+
+=======  ===========================================================================================
+column   value
+=======  ===========================================================================================
+``f:n``  big-endian: the number of changes of the path (8 bytes); the version of its value, -1 if it
+         has none (8 bytes); then the marks of the last changes, at most eight, the newest first (16
+         bytes each): a name that a client gives itself, and a number that it uses once.
+``f:v``  the value.
+=======  ===========================================================================================
+
+Every change compares ``f:n`` with what its client has read, and replaces it. As no content of
+``f:n`` ever comes back, a change is applied once at most, however often and however late it is
+sent, and its mark tells that it was.
+
+The time of both columns is given by the client: its clock in milliseconds, but at least one more
+than before. It is the revision. So a change is never hidden by an earlier one, whatever the clocks
+say, and the revisions of one path grow, also over a delete. Those of different paths compare as
+well as the clocks of the clients agree.
+
+A deleted path keeps ``f:n``, with the version -1, for a day; then HBase removes it.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Final, NamedTuple
+
+from ...ops.errors import UnsupportedError
+from ...ops.operations import ABSENT
+from ...ops.results import GetResult, Stat
+from .wire.cells import Cell
+
+__all__ = ["FAMILY", "MARKS", "NO_ROW", "STATE", "TOMBSTONE_MS", "VALUE", "Row", "rows_in"]
+
+FAMILY: Final = b"f"
+STATE: Final = b"n"
+VALUE: Final = b"v"
+#: The most marks that a row keeps.
+MARKS: Final = 8
+#: Milliseconds after which HBase removes what is left of a deleted path.
+TOMBSTONE_MS: Final = 86_400_000
+
+_STATE_COLUMN: Final = FAMILY + b":" + STATE
+_VALUE_COLUMN: Final = FAMILY + b":" + VALUE
+_NUMBERS: Final = struct.Struct(">qq")
+_MARK_SIZE: Final = 16
+
+
+class Row(NamedTuple):
+    """What is known of a row.
+
+    Attributes:
+        state: the content of ``f:n``; empty if there is none.
+        changes: the number of changes.
+        version: the version of the value, ``ABSENT`` if there is none.
+        time: the time of the last change.
+        value: the value, if it was asked for.
+    """
+
+    state: bytes = b""
+    changes: int = 0
+    version: int = ABSENT
+    time: int = 0
+    value: bytes = b""
+
+    def stat(self, path: str) -> Stat:
+        return Stat(path, self.version, self.time)
+
+    def result(self, path: str) -> GetResult | None:
+        return None if self.version == ABSENT else GetResult(self.value, self.stat(path))
+
+    def changed(self, version: int, mark: bytes) -> Row:
+        """Return the row after a change now."""
+        changes = self.changes + 1
+        marks = (mark + self.state[_NUMBERS.size :])[: MARKS * _MARK_SIZE]
+        now = max(time.time_ns() // 1_000_000, self.time + 1)
+        return Row(_NUMBERS.pack(changes, version) + marks, changes, version, now)
+
+    def has(self, change: Row) -> bool | None:
+        """Say whether a change was made before this state; ``None`` if that is too long ago."""
+        later = self.changes - change.changes
+        if later < 0:
+            return None  # The path was deleted, and forgotten.
+        start = _NUMBERS.size + later * _MARK_SIZE
+        mark = self.state[start : start + _MARK_SIZE]
+        first = change.state[_NUMBERS.size : _NUMBERS.size + _MARK_SIZE]
+        return mark == first if mark else None
+
+
+#: A row without anything.
+NO_ROW: Final = Row()
+
+
+def rows_in(cells: list[Cell]) -> list[tuple[bytes, Row]]:
+    """Return the rows of cells, in order.
+
+    Raises:
+        UnsupportedError: a row was written by another program.
+    """
+    found: list[tuple[bytes, Row]] = []
+    start = 0
+    while start < len(cells):
+        key = cells[start].row
+        end = start + 1
+        while end < len(cells) and cells[end].row == key:
+            end += 1
+        found.append((key, _row(cells[start:end])))
+        start = end
+    return found
+
+
+def _row(cells: list[Cell]) -> Row:
+    row, value = NO_ROW, b""
+    for cell in cells:
+        if cell.column == _STATE_COLUMN:
+            try:
+                changes, version = _NUMBERS.unpack_from(cell.value)
+            except struct.error:
+                raise UnsupportedError(
+                    f"the row {cell.row!r:.200} was not written by this client"
+                ) from None
+            row = Row(cell.value, changes, version, cell.time)
+        elif cell.column == _VALUE_COLUMN:
+            value = cell.value
+    return row._replace(value=value) if value else row

@@ -1,0 +1,218 @@
+"""Walks over the rows of the table, in the order of paths.
+
+Each page is a scan of its own, which begins after the last row of the page before. So nothing has
+to be kept at a server, and a page that fails is asked for again, wherever its region is by then.
+While the caller works on a page, the next one is on its way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from ...ops.errors import MetadataStoreError
+from ...ops.operations import ABSENT
+from ...ops.results import Range, ScanPage, ScanResult, StatPage
+from ..keys import Sorted, sort_keys
+from ..refusals import partly_removed
+from ..spans import evenly, with_outside
+from .cluster import Cluster, Region
+from .forms import STATES, STATES_AND_VALUES
+from .layout import Row, rows_in
+from .requests import repeatable
+from .wire.connection import LostError, Pending, RemoteError
+from .wire.errors import error_of, meaning_of
+from .wire.messages import MESSAGES
+
+__all__ = ["HBaseScans", "Walk"]
+
+_PAGE_BYTES: Final = 4 * 1024 * 1024
+_PAGE_ROWS: Final = 5_000
+# Rows that a removal deletes at a time.
+_REMOVAL: Final = 1_000
+_MILLISECOND: Final = 0.001
+
+
+class _Page(NamedTuple):
+    """A page that was asked for."""
+
+    start: bytes
+    region: Region
+    pending: Pending | LostError
+
+
+class Walk:
+    """The rows of a stretch that hold values, in pages.
+
+    Args:
+        cluster: the servers.
+        timeout: seconds for each page.
+        columns: what to read of each row.
+        rows: the most rows to read for a page.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        timeout: float,
+        columns: Sequence[Any],
+        rows: int = _PAGE_ROWS,
+    ) -> None:
+        self._cluster = cluster
+        self._timeout = timeout
+        self._columns = columns
+        self._rows = rows
+
+    def pages(
+        self, start: bytes, end: bytes | None, deadline: float | None = None
+    ) -> Iterator[list[tuple[bytes, Row]]]:
+        """Yield the rows from ``start`` to ``end``, which is left out; ``None`` for no end.
+
+        With ``deadline``, all pages have time until then.
+
+        Raises:
+            MetadataStoreError: a page cannot be read in its time.
+        """
+        asked: _Page | None = self._ask(start, end, self._by(deadline))
+        while asked is not None:
+            rows, after = self._take(asked, end, self._by(deadline))
+            asked = None if after is None else self._ask(after, end, self._by(deadline))
+            # What is left of deleted paths counts for nobody.
+            living = [(key, row) for key, row in rows if row.version != ABSENT]
+            if living:
+                yield living
+
+    def _by(self, deadline: float | None) -> float:
+        return time.monotonic() + self._timeout if deadline is None else deadline
+
+    def _take(
+        self, asked: _Page, end: bytes | None, by: float
+    ) -> tuple[list[tuple[bytes, Row]], bytes | None]:
+        """Return the rows of a page, and where the next one begins, if there is one."""
+        attempts = 0
+        while True:
+            try:
+                if isinstance(asked.pending, LostError):
+                    raise asked.pending
+                reply = asked.pending.wait(by)
+                break
+            except (LostError, RemoteError) as error:
+                if meaning_of(error) == "refused" or not self._cluster.pause(attempts, by):
+                    raise repeatable(error_of(error)) from error
+                if meaning_of(error) != "busy":
+                    self._cluster.moved(by)
+                self._cluster.tally.add("retry")
+            asked = self._ask(asked.start, end, by)
+            attempts += 1
+        rows = rows_in(reply.cells)
+        if reply.message.more_results_in_region:
+            # A page may be empty, if the server took long to find a row.
+            after = rows[-1][0] + b"\0" if rows else asked.start
+        else:
+            after = asked.region.end
+            if not after or (end is not None and after >= end):
+                return rows, None
+        return rows, after
+
+    def _ask(self, start: bytes, end: bytes | None, deadline: float) -> _Page:
+        self._cluster.check()
+        region = self._cluster.region_of(start, deadline)
+        request = MESSAGES.ScanRequest(
+            region=region.specifier,
+            scan=MESSAGES.Scan(
+                start_row=start,
+                stop_row=end or b"",
+                column=self._columns,
+                max_result_size=_PAGE_BYTES,
+            ),
+            number_of_rows=self._rows,
+            close_scanner=True,
+        )
+        try:
+            pending: Pending | LostError = self._cluster.begin(
+                region.address, "Scan", request, MESSAGES.ScanResponse, deadline
+            )
+        except LostError as error:
+            pending = error
+        return _Page(start, region, pending)
+
+
+class HBaseScans:
+    """The facet for scans.
+
+    Args:
+        cluster: the servers.
+        remove: removes the values of paths, and returns how many there were.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        remove: Callable[[Sequence[str], float], int],
+    ) -> None:
+        self._cluster = cluster
+        self._remove = remove
+
+    def scan(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[Sequence[ScanResult], None, None]:
+        """Yield the values under ``prefix``, each as it was when its page was read."""
+        walk = Walk(self._cluster, timeout, STATES_AND_VALUES)
+        for found, rows in self._sorted(walk, prefix, within):
+            stats = [row.stat(path) for path, row in zip(found.paths, rows, strict=True)]
+            yield ScanPage(
+                found.paths,
+                [row.value for row in rows],
+                [stat.version for stat in stats],
+                [stat.revision for stat in stats],
+                [False] * len(stats),
+                foreign=found.foreign,
+            )
+
+    def scan_stats(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[StatPage, None, None]:
+        """Yield the stats of the results of :meth:`scan`. The server sends no values."""
+        walk = Walk(self._cluster, timeout, STATES)
+        for found, rows in self._sorted(walk, prefix, within):
+            yield StatPage.of(
+                [row.stat(path) for path, row in zip(found.paths, rows, strict=True)],
+                found.foreign,
+            )
+
+    def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
+        """Return ranges of equally many values, from a read of all keys."""
+        walk = Walk(self._cluster, timeout, STATES)
+        return evenly(
+            [path for found, _ in self._sorted(walk, prefix, Range()) for path in found.paths],
+            n,
+        )
+
+    def delete_recursive(self, path: str, timeout: float) -> int:
+        """Remove the values under ``path``, its own as the last. See :class:`Scans`."""
+        walk = Walk(self._cluster, timeout, STATES, _REMOVAL)
+        removed = 0
+        try:
+            for found, _ in self._sorted(walk, path, Range(), backwards=True):
+                removed += self._remove(found.paths, time.monotonic() + timeout)
+        except MetadataStoreError as error:
+            raise partly_removed(removed, path, error) from error
+        return removed
+
+    def revision(self, timeout: float) -> int:
+        """Return the clock of this client: see ``layout`` for revisions of different paths."""
+        self._cluster.check()
+        now = time.time_ns() // 1_000_000
+        time.sleep(_MILLISECOND)  # so that later changes are in another one
+        return now
+
+    def _sorted(
+        self, walk: Walk, prefix: str, within: Range, *, backwards: bool = False
+    ) -> Iterator[tuple[Sorted, Sequence[Row]]]:
+        """Yield the paths of each page, and their rows; ``backwards`` concerns the stretches."""
+        stretches = with_outside(prefix, within)
+        for start, end in reversed(stretches) if backwards else stretches:
+            for rows in walk.pages(start.encode(), None if end is None else end.encode()):
+                found = sort_keys([key for key, _ in rows])
+                yield found, found.of([row for _, row in rows])

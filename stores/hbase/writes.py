@@ -1,0 +1,339 @@
+"""Writes: each once, with its own outcome; see ``layout`` for how.
+
+A write reads the state of its row, or has it from an earlier call, decides, and replaces that
+state. If another client was faster, it reads again. If its answer is lost, the marks of the row
+tell whether it was applied. If the old state is there, it may still be: it is sent again as it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Final, assert_never
+
+from ...ops.errors import (
+    IndeterminateError,
+    MetadataStoreError,
+    NotFoundError,
+    OperationTimeoutError,
+    UnsupportedError,
+)
+from ...ops.operations import ABSENT
+from ...ops.steps import Lowered, PutNext, PutValue, Step, lower
+from ..backend import Answer, WriteRequest, send_by
+from ..refusals import State, decide
+from .cluster import Cluster
+from .forms import STATES, put, remove
+from .layout import NO_ROW, Row
+from .requests import Requests, Written
+from .scans import Walk
+from .wire.connection import LostError, RemoteError
+from .wire.errors import error_of, meaning_of
+
+__all__ = ["Writer"]
+
+# Seconds after the deadline for which the outcome of a write is looked for.
+_PATIENCE: Final = 120.0
+# The states to keep, of about 300 bytes each.
+_KEPT: Final = 20_000
+
+
+@dataclass(slots=True, eq=False)
+class _Write:
+    """A write under way.
+
+    Attributes:
+        step: what it does.
+        key: the key of its row.
+        before: the state that it expects; ``None`` if that has to be read.
+        fresh: whether that state was read in this call.
+        after: the state that it makes, once it was sent.
+        perhaps: whether it may have been applied.
+        answer: its answer, once it is ``done``.
+    """
+
+    step: Step
+    key: bytes
+    before: Row | None = None
+    fresh: bool = False
+    after: Row | None = None
+    perhaps: bool = False
+    answer: Answer = None
+    done: bool = False
+
+    def read_again(self) -> None:
+        self.before = self.after = None
+        self.fresh = self.perhaps = False
+
+    def end(self, answer: Answer) -> None:
+        self.answer, self.done = answer, True
+
+
+class _States:
+    """The states of the rows that were last written: the least recently used goes first."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._states: OrderedDict[bytes, Row] = OrderedDict()
+
+    def take(self, key: bytes) -> Row | None:
+        with self._lock:
+            return self._states.pop(key, None)
+
+    def keep(self, key: bytes, row: Row) -> None:
+        with self._lock:
+            self._states[key] = row
+            if len(self._states) > _KEPT:
+                self._states.popitem(last=False)
+
+
+class Writer:
+    """Executes the writes of one client.
+
+    Args:
+        cluster: the servers.
+        requests: sends to them.
+    """
+
+    def __init__(self, cluster: Cluster, requests: Requests) -> None:
+        self._cluster = cluster
+        self._requests = requests
+        self._client = os.urandom(8)
+        self._numbers = itertools.count(1)  # Taking one is atomic.
+        self._states = _States()
+
+    def write(self, writes: Sequence[WriteRequest], deadline: float) -> list[Answer]:
+        """Execute writes of different paths, and return their answers."""
+        under_way = [self._begin(write) for write in writes]
+        self._execute([write for write in under_way if not write.done], deadline)
+        return [write.answer for write in under_way]
+
+    def remove(self, paths: Sequence[str], deadline: float) -> int:
+        """Remove the values of paths, whatever lies below them; return how many there were.
+
+        Raises:
+            MetadataStoreError: some could not be removed.
+        """
+        under_way = [_Write(Step(path, "exists", "delete"), path.encode()) for path in paths]
+        self._execute(under_way, deadline, look_below=False)
+        missing = 0
+        for write in under_way:
+            if isinstance(write.answer, NotFoundError):
+                missing += 1
+            elif isinstance(write.answer, MetadataStoreError):
+                raise write.answer
+        return len(paths) - missing
+
+    def _begin(self, write: WriteRequest) -> _Write:
+        lowered = lower(write)
+        refusal = _unsupported(write.path, lowered)
+        if refusal is None and isinstance(lowered, Step):
+            key = lowered.path.encode()
+            return _Write(lowered, key, self._states.take(key))
+        return _Write(Step(write.path, "any", "nothing"), b"", answer=refusal, done=True)
+
+    def _execute(
+        self,
+        left: list[_Write],
+        deadline: float,
+        *,
+        look_below: bool = True,
+    ) -> None:
+        """Send writes until each has its answer."""
+        attempts = 0
+        while left:
+            perhaps = any(write.perhaps for write in left)
+            by = deadline + _PATIENCE if perhaps else deadline
+            failed: list[LostError | RemoteError] = []
+            try:
+                self._round(left, failed, by, look_below=look_below)
+                if failed:
+                    self._cluster.tally.add("retry")
+                    if self._cluster.pause(attempts, by):
+                        self._requests.relocate(failed, by)
+                    attempts += 1
+            except MetadataStoreError as error:
+                for write in left:
+                    if not write.done:
+                        write.end(_ended(write, error))
+            left = [write for write in left if not write.done]
+            now = time.monotonic()
+            for write in left:
+                if now > (deadline + _PATIENCE if write.perhaps else send_by(deadline)):
+                    write.end(_ended(write, _late(failed)))
+            left = [write for write in left if not write.done]
+
+    def _round(
+        self,
+        writes: list[_Write],
+        failed: list[LostError | RemoteError],
+        deadline: float,
+        *,
+        look_below: bool,
+    ) -> None:
+        """Send writes once, if they may go."""
+        self._read(writes, deadline)
+        left = [write for write in writes if not write.done]
+        occupied, later = self._below(left, deadline) if look_below else (set(), set())
+        sent: list[_Write] = []
+        for write in left:
+            before = write.before
+            assert before is not None
+            if write.after is not None:  # Its answer was lost, and its state is still the old one.
+                sent.append(write)
+                continue
+            state = State(before.version, before.time, write.key in occupied)
+            error = decide(write.step, state)
+            if error is None and write.key not in later:
+                write.after = before.changed(_version_after(write.step, before), self._mark())
+                sent.append(write)
+            elif error is None or not write.fresh:
+                write.read_again()
+            else:
+                write.end(error)
+        if sent:
+            self._send(sent, failed, deadline)
+
+    def _read(self, writes: list[_Write], deadline: float) -> None:
+        """Read the states that are not known, or may have changed."""
+        unknown = [write for write in writes if write.before is None or write.perhaps]
+        if not unknown:
+            return
+        rows = self._requests.read([write.key for write in unknown], STATES, deadline)
+        for write in unknown:
+            row = rows.get(write.key, NO_ROW)
+            if write.perhaps and write.before is not None and write.after is not None:
+                if row.state == write.before.state:
+                    continue  # It was not applied, but may still be.
+                self._cluster.tally.add("settled")
+                applied = row.has(write.after)
+                if applied is not False:
+                    self._settled(write, applied)
+                    continue
+                write.read_again()
+            write.before, write.fresh = row, True
+
+    def _settled(self, write: _Write, applied: bool | None) -> None:
+        if applied:
+            self._applied(write, keep=False)
+            return
+        path = write.step.path
+        write.end(
+            IndeterminateError(
+                f"{path!r} was changed so often since that HBase does not tell whether this was "
+                "applied",
+                path=path,
+            )
+        )
+
+    def _send(
+        self,
+        sent: list[_Write],
+        failed: list[LostError | RemoteError],
+        deadline: float,
+    ) -> None:
+        ended = self._requests.act(
+            [write.key for write in sent],
+            lambda place, region: _action(sent[place], region),
+            deadline,
+        )
+        for write, end in zip(sent, ended, strict=True):
+            match end:
+                case Written(True):
+                    self._applied(write)
+                case Written():
+                    if not write.perhaps:
+                        write.read_again()
+                case LostError() | RemoteError():
+                    meaning = meaning_of(end)
+                    if meaning == "refused" and not write.perhaps:
+                        write.end(error_of(end, write.step.path))
+                        continue
+                    failed.append(end)
+                    if meaning == "lost":
+                        write.perhaps = True
+                    elif not write.perhaps:
+                        write.after = None
+
+    def _applied(self, write: _Write, *, keep: bool = True) -> None:
+        after = write.after
+        assert after is not None
+        if keep:
+            self._states.keep(write.key, after)
+        write.end(None if after.version == ABSENT else after.stat(write.step.path))
+
+    def _mark(self) -> bytes:
+        return self._client + next(self._numbers).to_bytes(8)
+
+    def _below(self, writes: list[_Write], deadline: float) -> tuple[set[bytes], set[bytes]]:
+        """Return the keys of deletes that have values below them.
+
+        The second keys have only such values that the same call deletes: their turn comes later.
+        """
+        deletes = [
+            write for write in writes if write.step.effect == "delete" and write.after is None
+        ]
+        gone = {write.key for write in deletes}
+        occupied: set[bytes] = set()
+        later: set[bytes] = set()
+        for write in deletes:
+            walk = Walk(self._cluster, 0.0, STATES, len(gone))
+            for rows in walk.pages(write.key + b"/", write.key + b"0", deadline):
+                if any(key not in gone for key, _ in rows):
+                    occupied.add(write.key)
+                    break
+                later.add(write.key)
+        return occupied, later
+
+
+def _unsupported(path: str, lowered: Lowered) -> UnsupportedError | None:
+    """Return the error of a write that this store lacks."""
+    if isinstance(lowered, list):
+        return UnsupportedError("the hbase store has no transactions", path=path)
+    match lowered.effect:
+        case PutNext():
+            return UnsupportedError("the hbase store has no sequential values", path=path)
+        case PutValue() as effect if effect.ephemeral:
+            return UnsupportedError("the hbase store has no ephemeral values", path=path)
+        case PutValue() | "delete" | "nothing":
+            return None
+        case _:
+            assert_never(lowered.effect)
+
+
+def _version_after(step: Step, before: Row) -> int:
+    return before.version + 1 if isinstance(step.effect, PutValue) else ABSENT
+
+
+def _action(write: _Write, region: Any) -> Any:
+    before, after, effect = write.before, write.after, write.step.effect
+    assert before is not None
+    assert after is not None
+    match effect:
+        case PutValue():
+            return put(write.key, before, after, effect.value, region)
+        case "delete":
+            return remove(write.key, before, after, region)
+        case "nothing" | PutNext():
+            raise AssertionError(f"an effect that is not sent: {effect}")
+        case _:
+            assert_never(effect)
+
+
+def _ended(write: _Write, error: MetadataStoreError) -> MetadataStoreError:
+    """Return the error of a write for which there is no time left."""
+    path = write.step.path
+    if not write.perhaps:
+        return error.for_path(path)
+    return IndeterminateError(f"HBase does not say whether it was applied: {error}", path=path)
+
+
+def _late(failed: Sequence[LostError | RemoteError]) -> MetadataStoreError:
+    if failed and (error := error_of(failed[0])).outcome != "unknown":
+        return error
+    return OperationTimeoutError("HBase did not answer in time")

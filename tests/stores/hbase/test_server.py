@@ -1,0 +1,80 @@
+"""The HBase store on a real server. It takes minutes, and installs the server's jars first."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.testing.servers import HBaseServer
+from batchkeeper.testing.servers.installing import install
+from batchkeeper.testing.servers.releases import parse_release
+
+from ...programs import run_python
+from ...waiting import PATIENCE, result
+
+pytestmark = [pytest.mark.full, pytest.mark.server]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseServer]:
+    """An HBase for the tests of this module."""
+    install(parse_release("hbase@2.6"))
+    with HBaseServer(tmp_path_factory.mktemp("hbase")) as made:
+        yield made
+
+
+def test_the_contract(server: HBaseServer, tmp_path: Path) -> None:
+    """It passes the suite that every store has to pass."""
+    done = run_python(
+        *("-m", "pytest", "-q", "-p", "batchkeeper.testing", "-p", "no:cacheprovider"),
+        *("--batchkeeper-store", f"{server.url}/{{unique}}"),
+        cwd=tmp_path,
+        timeout=1800,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+
+
+def test_a_server_that_is_killed_applies_each_write_once(server: HBaseServer) -> None:
+    """Each acknowledged put has its version, none is applied twice, and few stay unknown."""
+    number = 20
+    with bk.open_store(f"{server.url}/kills", connect_timeout=PATIENCE) as store:
+        put: dict[str, list[int]] = {f"/{path}": [] for path in range(number)}
+        unknown: dict[str, int] = dict.fromkeys(put, 0)
+        over = threading.Event()
+
+        def write(path: str) -> None:
+            while not over.is_set():
+                try:
+                    put[path].append(result(store.put(path, b"x")).version)
+                except bk.MetadataStoreError as error:
+                    unknown[path] += error.outcome == "unknown"
+
+        writers = [threading.Thread(target=write, args=(path,)) for path in put]
+        for writer in writers:
+            writer.start()
+        for _ in range(2):
+            time.sleep(2.0)
+            server.kill()
+            server.restart()
+        time.sleep(5.0)
+        over.set()
+        for writer in writers:
+            writer.join()
+        for path, versions in put.items():
+            assert versions == sorted(set(versions))
+            found = result(store.get(path))
+            assert found is not None
+            assert len(versions) <= found.stat.version + 1 <= len(versions) + unknown[path]
+
+
+def test_another_table_is_refused(server: HBaseServer) -> None:
+    """A missing table with create=False, and one with other properties."""
+    with pytest.raises(bk.InvalidSettingError, match="no table default:none"):
+        bk.open_store(f"{server.url}/none", create=False, connect_timeout=PATIENCE)
+    with pytest.raises(bk.InvalidSettingError, match="not one of batchkeeper's: it has no family"):
+        bk.open_store(f"{server.url}/hbase:namespace", connect_timeout=PATIENCE)
