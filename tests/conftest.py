@@ -98,6 +98,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full", action="store_true", help="also the tests that run before a release only"
     )
+    parser.addoption(
+        "--delays", type=int, metavar="SEED", help="delay threads at their seams; see delays.py"
+    )
 
 
 def _process(config: pytest.Config) -> str | None:
@@ -291,6 +294,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     config.pluginmanager.register(Budget(), "budget")
     config.pluginmanager.register(Failing(), "failing")
+    if config.option.delays is not None:
+        from .delays import install  # noqa: PLC0415 - few runs need it
+
+        install(config.option.delays)
     for variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
         os.environ.setdefault(variable, " ".join(SHORT_LIVED))
     # The heap of a test's etcd is small, so that a fifth of its work is to collect garbage.

@@ -1,7 +1,7 @@
-"""HBase: gets, puts, conditional puts, deletes, children and scans, in one table.
+"""HBase: gets, puts, conditional and sequential puts, deletes, children and scans, in one table.
 
 It is provided by an entry point, as the stores of other packages are, and is no built-in kind yet:
-it lacks ephemeral and sequential values, transactions and watches.
+it lacks ephemeral values, transactions and watches.
 
 - ``backend``: opens the store, and passes its calls on
 - ``layout``: the rows of the table
@@ -10,6 +10,7 @@ it lacks ephemeral and sequential values, transactions and watches.
 - ``tables``: the table itself
 - ``requests``: actions on rows, each with its own end
 - ``writes``: each write once
+- ``sequences``: the counters of sequential puts
 - ``scans``: walks over the rows, in pages
 - ``reads``: gets, existence and children
 - ``wire``: HBase's RPC
@@ -29,6 +30,6 @@ KIND: Final = StoreKind(
     title="HBase",
     url_form="hbase://HOST:PORT[,HOST:PORT...][/[NAMESPACE:]TABLE]",
     connect=f"{__name__}.backend:connect",
-    capabilities=frozenset({"linearizable_reads", "expected_revisions"}),
+    capabilities=frozenset({"sequences", "linearizable_reads", "expected_revisions"}),
     package="protobuf",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from ...ops.errors import MetadataStoreError, StoreUnavailableError
@@ -24,17 +25,15 @@ class Written:
 
     Attributes:
         processed: whether its condition held, and it was applied.
-        cells: what it returns, such as the new value of a counter.
     """
 
     processed: bool
-    cells: list[Cell]
 
 
 #: How an action ended.
 Ended: TypeAlias = Written | LostError | RemoteError
 
-# The most gets, and rows to touch, in one message.
+# The most gets in one message.
 _PART: Final = 1_000
 
 
@@ -61,37 +60,29 @@ class Requests:
         Raises:
             MetadataStoreError: the locations of the rows cannot be read. Nothing was sent.
         """
-        ended: list[Ended | None] = [None] * len(keys)
+        ended: list[Ended] = [_NO_ANSWER] * len(keys)
         places: defaultdict[str, list[tuple[int, Region]]] = defaultdict(list)
         for place, key in enumerate(keys):
             region = self.cluster.region_of(key, deadline)
             places[region.address].append((place, region))
-        sent: list[tuple[list[tuple[int, Region]], Pending]] = []
+        sent: list[tuple[list[int], Pending | LostError]] = []
         for address, some in places.items():
-            request = MESSAGES.MultiRequest(
-                region_action=[build(place, region.specifier) for place, region in some]
-            )
-            try:
-                sent.append(
-                    (
-                        some,
-                        self.cluster.begin(
-                            address, "Multi", request, MESSAGES.MultiResponse, deadline
-                        ),
-                    )
-                )
-            except LostError as error:
-                for place, _ in some:
-                    ended[place] = error
-        for some, pending in sent:
+            actions = [build(place, region.specifier) for place, region in some]
+            pending = self._begin(address, actions, deadline)
+            sent.append(([place for place, _ in some], pending))
+        for theirs, pending in sent:
             results: Sequence[Ended]
             try:
-                results = _written(pending.wait(deadline), len(some))
-            except (LostError, RemoteError) as error:
-                results = [error] * len(some)
-            for (place, _), result in zip(some, results, strict=True):
+                results = _written(_reply(pending, deadline), len(theirs))
+            except LostError as error:
+                results = [error] * len(theirs)
+            except RemoteError as error:
+                # Of the call as a whole: unless it was not begun, a part of it may be applied.
+                busy = meaning_of(error) == "busy"
+                results = [error if busy else LostError(str(error), sent=True)] * len(theirs)
+            for place, result in zip(theirs, results, strict=True):
                 ended[place] = result
-        return [one if one is not None else _NO_ANSWER for one in ended]
+        return ended
 
     def read(
         self, keys: Sequence[bytes], columns: Sequence[Any], deadline: float
@@ -102,36 +93,13 @@ class Requests:
             MetadataStoreError: they cannot be read until the deadline.
         """
         found: dict[bytes, Row] = {}
-
-        def take(_key: bytes, cells: list[Cell]) -> None:
-            found.update(rows_in(cells))
-
-        self._each(
-            keys,
-            lambda index, key: MESSAGES.Action(
-                index=index, get=MESSAGES.Get(row=key, column=columns)
-            ),
-            take,
-            deadline,
-        )
-        return found
-
-    def _each(
-        self,
-        keys: Sequence[bytes],
-        build: Callable[[int, bytes], Any],
-        take: Callable[[bytes, list[Cell]], None],
-        deadline: float,
-    ) -> None:
-        """Send an action for each key, which may be sent twice, until each has its answer."""
         left = list(dict.fromkeys(keys))
         attempts = 0
-        while left:
-            failed: dict[bytes, LostError | RemoteError] = {}
-            self._send_each(left, build, take, failed, deadline)
+        while True:
+            failed = self._read_once(left, columns, found, deadline)
+            if not failed:
+                return found
             left = [key for key in left if key in failed]
-            if not left:
-                return
             errors = list(failed.values())
             for error in errors:
                 if meaning_of(error) == "refused":
@@ -147,48 +115,37 @@ class Requests:
         if any(meaning_of(error) in {"moved", "lost"} for error in errors):
             self.cluster.moved(deadline)
 
-    def _send_each(
-        self,
-        keys: Sequence[bytes],
-        build: Callable[[int, bytes], Any],
-        take: Callable[[bytes, list[Cell]], None],
-        failed: dict[bytes, LostError | RemoteError],
-        deadline: float,
-    ) -> None:
+    def _begin(self, address: str, actions: list[Any], deadline: float) -> Pending | LostError:
+        request = MESSAGES.MultiRequest(region_action=actions)
+        try:
+            return self.cluster.begin(address, "Multi", request, MESSAGES.MultiResponse, deadline)
+        except LostError as error:
+            return error
+
+    def _read_once(
+        self, keys: Sequence[bytes], columns: Sequence[Any], found: dict[bytes, Row], by: float
+    ) -> dict[bytes, LostError | RemoteError]:
+        """Read rows; return the errors of those that could not be read."""
         places: defaultdict[Region, list[bytes]] = defaultdict(list)
         for key in keys:
-            places[self.cluster.region_of(key, deadline)].append(key)
-        sent: list[tuple[Region, list[bytes], Pending]] = []
+            places[self.cluster.region_of(key, by)].append(key)
+        sent: list[tuple[list[bytes], Pending | LostError]] = []
         for region, some in places.items():
             for start in range(0, len(some), _PART):
                 part = some[start : start + _PART]
-                request = MESSAGES.MultiRequest(
-                    region_action=[
-                        MESSAGES.RegionAction(
-                            region=region.specifier,
-                            action=[build(index, key) for index, key in enumerate(part)],
-                        )
-                    ]
-                )
-                try:
-                    sent.append(
-                        (
-                            region,
-                            part,
-                            self.cluster.begin(
-                                region.address, "Multi", request, MESSAGES.MultiResponse, deadline
-                            ),
-                        )
-                    )
-                except LostError as error:
-                    failed.update(dict.fromkeys(part, error))
-        for _, part, pending in sent:
+                gets = [
+                    MESSAGES.Action(index=index, get=MESSAGES.Get(row=key, column=columns))
+                    for index, key in enumerate(part)
+                ]
+                action = MESSAGES.RegionAction(region=region.specifier, action=gets)
+                sent.append((part, self._begin(region.address, [action], by)))
+        failed: dict[bytes, LostError | RemoteError] = {}
+        for part, pending in sent:
             try:
-                reply = pending.wait(deadline)
+                failed.update(_take(_reply(pending, by), part, found))
             except (LostError, RemoteError) as error:
                 failed.update(dict.fromkeys(part, error))
-                continue
-            _hand_out(reply, part, take, failed)
+        return failed
 
 
 _NO_ANSWER: Final = LostError("the answer has no result for this operation", sent=True)
@@ -199,6 +156,12 @@ def repeatable(error: MetadataStoreError) -> MetadataStoreError:
     if error.outcome == "unknown":
         return StoreUnavailableError(str(error), path=error.path)
     return error
+
+
+def _reply(pending: Pending | LostError, deadline: float) -> Reply:
+    if isinstance(pending, LostError):
+        raise pending
+    return pending.wait(deadline)
 
 
 class _Cells:
@@ -213,48 +176,43 @@ class _Cells:
                 Cell(cell.row, cell.family + b":" + cell.qualifier, cell.timestamp, cell.value)
                 for cell in result.cell
             ]
-        return [next(self._beside) for _ in range(result.associated_cell_count)]
+        count = result.associated_cell_count
+        found = list(islice(self._beside, count))
+        if len(found) < count:
+            raise LostError("the answer lacks cells", sent=True)
+        return found
 
 
 def _written(reply: Reply, count: int) -> list[Ended]:
     """Return how each of ``count`` atomic actions ended."""
-    cells = _Cells(reply)
     ended: list[Ended] = []
     for action in reply.message.region_action_result:
+        failures = [
+            part.exception for part in action.result_or_exception if part.HasField("exception")
+        ]
         if action.HasField("exception"):
-            ended.append(_remote(action.exception))
-            continue
-        found: list[Cell] = []
-        failure = None
-        for part in action.result_or_exception:
-            if part.HasField("exception"):
-                failure = _remote(part.exception)
-            elif part.HasField("result"):
-                found += cells.of(part.result)
-        ended.append(failure or Written(action.processed, found))
+            failures.append(action.exception)
+        ended.append(_remote(failures[0]) if failures else Written(action.processed))
     return (ended + [_NO_ANSWER] * count)[:count]
 
 
-def _hand_out(
-    reply: Reply,
-    keys: Sequence[bytes],
-    take: Callable[[bytes, list[Cell]], None],
-    failed: dict[bytes, LostError | RemoteError],
-) -> None:
-    """Give each key the cells of its action."""
+def _take(
+    reply: Reply, keys: Sequence[bytes], found: dict[bytes, Row]
+) -> dict[bytes, LostError | RemoteError]:
+    """Add the rows of an answer; return the errors of the keys that have none."""
     cells = _Cells(reply)
-    left = dict.fromkeys(range(len(keys)))
+    failed: dict[bytes, LostError | RemoteError] = dict.fromkeys(keys, _NO_ANSWER)
     for action in reply.message.region_action_result:
         if action.HasField("exception"):
-            failed.update(dict.fromkeys(keys, _remote(action.exception)))
-            return
+            return dict.fromkeys(keys, _remote(action.exception))
         for part in action.result_or_exception:
-            left.pop(part.index, None)
+            key = keys[part.index]
             if part.HasField("exception"):
-                failed[keys[part.index]] = _remote(part.exception)
+                failed[key] = _remote(part.exception)
             else:
-                take(keys[part.index], cells.of(part.result))
-    failed.update({keys[index]: _NO_ANSWER for index in left})
+                found.update(rows_in(cells.of(part.result)))
+                del failed[key]
+    return failed
 
 
 def _remote(exception: Any) -> RemoteError:

@@ -15,23 +15,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final, assert_never
+from weakref import WeakValueDictionary
 
 from ...ops.errors import (
+    BadVersionError,
     IndeterminateError,
     MetadataStoreError,
     NotFoundError,
     OperationTimeoutError,
+    StoreUnavailableError,
     UnsupportedError,
+    passes,
 )
 from ...ops.operations import ABSENT
-from ...ops.steps import Lowered, PutNext, PutValue, Step, lower
+from ...ops.paths import parent
+from ...ops.steps import At, Condition, Lowered, PutNext, PutValue, Step, lower
 from ..backend import Answer, WriteRequest, send_by
 from ..refusals import State, decide
 from .cluster import Cluster
-from .forms import STATES, put, remove
+from .forms import STATES, STATES_AND_VALUES, put, remove
 from .layout import NO_ROW, Row
 from .requests import Requests, Written
 from .scans import Walk
+from .sequences import MOST_BYTES, MOST_ENTRIES, Entry, Taken, counter_path, pack, unpack
 from .wire.connection import LostError, RemoteError
 from .wire.errors import error_of, meaning_of
 
@@ -39,8 +45,9 @@ __all__ = ["Writer"]
 
 # Seconds after the deadline for which the outcome of a write is looked for.
 _PATIENCE: Final = 120.0
-# The states to keep, of about 300 bytes each.
+# The states to keep, of about 300 bytes each, and the counters.
 _KEPT: Final = 20_000
+_COUNTERS: Final = 1_000
 
 
 @dataclass(slots=True, eq=False)
@@ -54,6 +61,8 @@ class _Write:
         fresh: whether that state was read in this call.
         after: the state that it makes, once it was sent.
         perhaps: whether it may have been applied.
+        lost: whether an answer to it was lost.
+        shared: whether other clients may make the same change, with the same mark.
         answer: its answer, once it is ``done``.
     """
 
@@ -63,8 +72,20 @@ class _Write:
     fresh: bool = False
     after: Row | None = None
     perhaps: bool = False
+    lost: bool = False
+    shared: bool = False
     answer: Answer = None
     done: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether it may have been applied, or may be, whatever this client does."""
+        return self.perhaps or self.shared
+
+    @property
+    def numbered(self) -> bool:
+        """Whether it is a sequential put."""
+        return isinstance(self.step.effect, PutNext)
 
     def read_again(self) -> None:
         self.before = self.after = None
@@ -106,11 +127,25 @@ class Writer:
         self._client = os.urandom(8)
         self._numbers = itertools.count(1)  # Taking one is atomic.
         self._states = _States()
+        # Counters that this client was the last to change, with the next number: all that have
+        # smaller ones are there. Each step on it is atomic.
+        self._counters: dict[str, tuple[Row, int]] = {}
+        # By parent, held by the call that takes numbers: others would only be refused. Weak, so
+        # that a gate ends with the last of its calls.
+        self._gates: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
     def write(self, writes: Sequence[WriteRequest], deadline: float) -> list[Answer]:
         """Execute writes of different paths, and return their answers."""
         under_way = [self._begin(write) for write in writes]
-        self._execute([write for write in under_way if not write.done], deadline)
+        left = [write for write in under_way if not write.done]
+        self._execute([write for write in left if not write.numbered], deadline)
+        groups: dict[str, list[_Write]] = {}
+        for write in left:
+            if write.numbered:
+                groups.setdefault(parent(write.step.path), []).append(write)
+        for above, some in groups.items():
+            with self._gates.setdefault(above, Lock()):
+                self._number(above, some, deadline)
         return [write.answer for write in under_way]
 
     def remove(self, paths: Sequence[str], deadline: float) -> int:
@@ -134,8 +169,86 @@ class Writer:
         refusal = _unsupported(write.path, lowered)
         if refusal is None and isinstance(lowered, Step):
             key = lowered.path.encode()
-            return _Write(lowered, key, self._states.take(key))
+            numbered = isinstance(lowered.effect, PutNext)
+            return _Write(lowered, key, None if numbered else self._states.take(key))
         return _Write(Step(write.path, "any", "nothing"), b"", answer=refusal, done=True)
+
+    def _number(self, above: str, left: list[_Write], deadline: float) -> None:
+        """Execute sequential puts below a parent, in their order."""
+        try:
+            while left:
+                left = self._take_numbers(above, left, deadline)
+        except MetadataStoreError as error:
+            for write in left:
+                if not write.done:
+                    write.end(_ended(write, error))
+
+    def _take_numbers(self, above: str, left: list[_Write], deadline: float) -> list[_Write]:
+        """Take numbers for sequential puts, and create their paths; return those that are left.
+
+        Raises:
+            MetadataStoreError: no number can be taken. Nothing of these puts was applied.
+        """
+        counter = counter_path(above)
+        known: tuple[Row, int] | None = self._counters.pop(counter, None)
+        row, number = known or self._read_counter(counter, deadline)
+        some = _fitting(left)
+        entries = [
+            Entry(f"{write.step.path}{place:010}", NO_ROW.changed(0, self._mark()), _value(write))
+            for place, write in enumerate(some, number)
+        ]
+        after = number + len(some)
+        unchanged: Condition = "absent" if row.version == ABSENT else At(row.version, None)
+        content = PutValue(pack(Taken(after, entries)), ephemeral=False)
+        take = _Write(Step(counter, unchanged, content), counter.encode(), row, fresh=True)
+        self._execute([take], deadline, look_below=False)
+        if isinstance(take.answer, BadVersionError):
+            return left  # Another client was faster.
+        if isinstance(take.answer, MetadataStoreError):
+            if take.answer.outcome != "unknown":
+                raise take.answer
+            for write in some:
+                write.end(take.answer.for_path(write.step.path))
+            return left[len(some) :]
+        again = []
+        complete = True
+        for write, answer in zip(some, self._create(entries, deadline), strict=True):
+            if isinstance(answer, BadVersionError):
+                again.append(write)  # Somebody has put that path before: the next number.
+            else:
+                write.end(answer)
+                complete &= not isinstance(answer, MetadataStoreError)
+        if complete and take.after is not None:
+            if len(self._counters) >= _COUNTERS:
+                self._counters.clear()
+            self._counters[counter] = take.after, after
+        return [*again, *left[len(some) :]]
+
+    def _read_counter(self, counter: str, deadline: float) -> tuple[Row, int]:
+        """Return a counter and its next number, when all that have smaller ones are there."""
+        read = self._requests.read([counter.encode()], STATES_AND_VALUES, deadline)
+        row = read.get(counter.encode(), NO_ROW)
+        number, entries = unpack(row.value)
+        for answer in self._create(entries, deadline):
+            if isinstance(answer, MetadataStoreError) and passes(answer):
+                raise StoreUnavailableError(str(answer), path=answer.path)
+        return row, number
+
+    def _create(self, entries: Sequence[Entry], deadline: float) -> list[Answer]:
+        """Create paths with the states that they were given; others may do the same."""
+        writes = [
+            _Write(
+                Step(path, "absent", PutValue(value, ephemeral=False)),
+                path.encode(),
+                NO_ROW,
+                fresh=True,
+                after=row,
+                shared=True,
+            )
+            for path, row, value in entries
+        ]
+        self._execute(writes, deadline, look_below=False)
+        return [write.answer for write in writes]
 
     def _execute(
         self,
@@ -147,8 +260,7 @@ class Writer:
         """Send writes until each has its answer."""
         attempts = 0
         while left:
-            perhaps = any(write.perhaps for write in left)
-            by = deadline + _PATIENCE if perhaps else deadline
+            by = deadline + _PATIENCE if any(write.open for write in left) else deadline
             failed: list[LostError | RemoteError] = []
             try:
                 self._round(left, failed, by, look_below=look_below)
@@ -164,7 +276,7 @@ class Writer:
             left = [write for write in left if not write.done]
             now = time.monotonic()
             for write in left:
-                if now > (deadline + _PATIENCE if write.perhaps else send_by(deadline)):
+                if now > (deadline + _PATIENCE if write.open else send_by(deadline)):
                     write.end(_ended(write, _late(failed)))
             left = [write for write in left if not write.done]
 
@@ -210,7 +322,8 @@ class Writer:
             if write.perhaps and write.before is not None and write.after is not None:
                 if row.state == write.before.state:
                     continue  # It was not applied, but may still be.
-                self._cluster.tally.add("settled")
+                if write.lost:
+                    self._cluster.tally.add("settled")
                 applied = row.has(write.after)
                 if applied is not False:
                     self._settled(write, applied)
@@ -247,7 +360,9 @@ class Writer:
                 case Written(True):
                     self._applied(write)
                 case Written():
-                    if not write.perhaps:
+                    if write.shared:
+                        write.perhaps = True
+                    elif not write.perhaps:
                         write.read_again()
                 case LostError() | RemoteError():
                     meaning = meaning_of(end)
@@ -256,7 +371,7 @@ class Writer:
                         continue
                     failed.append(end)
                     if meaning == "lost":
-                        write.perhaps = True
+                        write.perhaps = write.lost = True
                     elif not write.perhaps:
                         write.after = None
 
@@ -296,14 +411,31 @@ def _unsupported(path: str, lowered: Lowered) -> UnsupportedError | None:
     if isinstance(lowered, list):
         return UnsupportedError("the hbase store has no transactions", path=path)
     match lowered.effect:
-        case PutNext():
-            return UnsupportedError("the hbase store has no sequential values", path=path)
-        case PutValue() as effect if effect.ephemeral:
-            return UnsupportedError("the hbase store has no ephemeral values", path=path)
-        case PutValue() | "delete" | "nothing":
+        case PutValue() | PutNext() as effect:
+            if effect.ephemeral:
+                return UnsupportedError("the hbase store has no ephemeral values", path=path)
+            return None
+        case "delete" | "nothing":
             return None
         case _:
             assert_never(lowered.effect)
+
+
+def _fitting(writes: list[_Write]) -> list[_Write]:
+    """Return the first sequential puts, as many as one change of a counter can have."""
+    size = count = 0
+    for write in writes[:MOST_ENTRIES]:
+        size += len(_value(write)) + len(write.key)
+        if count and size > MOST_BYTES:
+            break
+        count += 1
+    return writes[:count]
+
+
+def _value(write: _Write) -> bytes:
+    effect = write.step.effect
+    assert isinstance(effect, PutNext)
+    return effect.value
 
 
 def _version_after(step: Step, before: Row) -> int:
@@ -328,7 +460,7 @@ def _action(write: _Write, region: Any) -> Any:
 def _ended(write: _Write, error: MetadataStoreError) -> MetadataStoreError:
     """Return the error of a write for which there is no time left."""
     path = write.step.path
-    if not write.perhaps:
+    if not write.open:
         return error.for_path(path)
     return IndeterminateError(f"HBase does not say whether it was applied: {error}", path=path)
 

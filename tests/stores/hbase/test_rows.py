@@ -10,6 +10,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.stores.hbase.layout import MARKS, NO_ROW, Row, rows_in
+from batchkeeper.stores.hbase.sequences import Entry, Taken, pack, unpack
 from batchkeeper.stores.hbase.wire.cells import Cell, cells_in
 from batchkeeper.stores.hbase.wire.connection import LostError, RemoteError
 from batchkeeper.stores.hbase.wire.errors import error_of, meaning_of
@@ -34,6 +35,9 @@ def test_a_row_tells_its_last_changes() -> None:
             assert row.has(mine) is (True if known else None)
             assert row.has(theirs) is (False if known else None)
     assert NO_ROW.has(row) is None  # It was deleted, and forgotten.
+    created = NO_ROW.changed(0, b"mine!" + bytes(11))
+    taken = Taken(2**40, [Entry("/é/a-0000000001", created, b"x"), Entry("/b", created, b"")])
+    assert (unpack(pack(taken)), unpack(b"")) == (taken, (0, ()))
     with pytest.raises(bk.UnsupportedError, match="not written by this client"):
         rows_in([Cell(b"/a", b"f:n", 1, b"short")])
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.stores.hbase.sequences import Entry
+from batchkeeper.stores.hbase.writes import Writer
 from batchkeeper.testing.servers import HBaseServer
 from batchkeeper.testing.servers.installing import install
 from batchkeeper.testing.servers.releases import parse_release
 
 from ...programs import run_python
-from ...waiting import PATIENCE, result
+from ...waiting import PATIENCE, error, result
 
-pytestmark = [pytest.mark.full, pytest.mark.server]
+pytestmark = [pytest.mark.soak, pytest.mark.server]
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +74,50 @@ def test_a_server_that_is_killed_applies_each_write_once(server: HBaseServer) ->
             found = result(store.get(path))
             assert found is not None
             assert len(versions) <= found.stat.version + 1 <= len(versions) + unknown[path]
+
+
+def test_numbers_appear_in_their_order(
+    server: HBaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four clients put beside each other, and one stops after it has taken numbers."""
+    url = f"{server.url}/numbers"
+    with ExitStack() as stack:
+        stores = [
+            stack.enter_context(bk.open_store(url, connect_timeout=PATIENCE)) for _ in range(5)
+        ]
+        create = Writer._create
+
+        def stop(writer: Writer, entries: Sequence[Entry], deadline: float) -> list[Any]:
+            if any(entry.value == b"stopped" for entry in entries):
+                monkeypatch.undo()
+                raise bk.StoreClosedError("stopped")
+            return create(writer, entries, deadline)
+
+        monkeypatch.setattr(Writer, "_create", stop)
+        assert isinstance(
+            error(stores[0].put("/n/x-", b"stopped", sequential=True)), bk.MetadataStoreError
+        )
+        assert result(stores[1].exists("/n/x-0000000000")) is False
+
+        def put(store: bk.MetadataStore) -> None:
+            for _ in range(100):
+                result(store.put("/n/x-", b"", sequential=True))
+
+        seen: set[str] = set()
+        writers = [threading.Thread(target=put, args=(store,)) for store in stores[:4]]
+        for writer in writers:
+            writer.start()
+        while any(writer.is_alive() for writer in writers):
+            names = set(result(stores[4].get_children("/n")))
+            assert not seen or not names - seen or min(names - seen) > max(seen)
+            seen = names
+        for writer in writers:
+            writer.join()
+        found = result(stores[4].get_children("/n"))
+        assert found == [f"x-{number:010}" for number in range(401)]
+        stopped = result(stores[4].get("/n/x-0000000000"))
+        assert stopped is not None
+        assert stopped.value == b"stopped"
 
 
 def test_another_table_is_refused(server: HBaseServer) -> None:
