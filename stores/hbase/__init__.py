@@ -1,7 +1,7 @@
-"""HBase: gets, puts, conditional and sequential puts, deletes, children and scans, in one table.
+"""HBase: all operations but transactions, and no watches, in one table.
 
 It is provided by an entry point, as the stores of other packages are, and is no built-in kind yet:
-it lacks ephemeral values, transactions and watches.
+it lacks transactions and watches.
 
 - ``backend``: opens the store, and passes its calls on
 - ``layout``: the rows of the table
@@ -10,6 +10,7 @@ it lacks ephemeral values, transactions and watches.
 - ``tables``: the table itself
 - ``requests``: actions on rows, each with its own end
 - ``writes``: each write once
+- ``sessions``: shows others that this client lives, and ends those that do not
 - ``sequences``: the counters of sequential puts
 - ``scans``: walks over the rows, in pages
 - ``reads``: gets, existence and children
@@ -30,6 +31,6 @@ KIND: Final = StoreKind(
     title="HBase",
     url_form="hbase://HOST:PORT[,HOST:PORT...][/[NAMESPACE:]TABLE]",
     connect=f"{__name__}.backend:connect",
-    capabilities=frozenset({"sequences", "linearizable_reads", "expected_revisions"}),
+    capabilities=frozenset({"ephemerals", "sequences", "linearizable_reads", "expected_revisions"}),
     package="protobuf",
 )

@@ -20,6 +20,7 @@ from . import reads, tables
 from .cluster import Cluster
 from .requests import Requests
 from .scans import HBaseScans
+from .sessions import HBaseSession
 from .writes import Writer
 
 __all__ = ["connect"]
@@ -43,13 +44,15 @@ class _HBaseBackend:
     """The back end. Several threads send at a time, over one connection to each server."""
 
     history = None
-    session = None
     watches = None
 
-    def __init__(self, cluster: Cluster, max_value_bytes: int) -> None:
+    def __init__(self, cluster: Cluster, max_value_bytes: int, session_timeout: float) -> None:
         self._cluster = cluster
         self._requests = Requests(cluster)
         self._writer = Writer(cluster, self._requests)
+        self.session = HBaseSession(cluster, self._requests, self._writer, session_timeout)
+        self._writer.session = self.session
+        self._requests.saw_sessions = self.session.observe
         self.tally = cluster.tally
         self.limits = Limits(
             write_ops=_WRITE_OPS,
@@ -60,7 +63,7 @@ class _HBaseBackend:
             in_flight=4,
             singles=32,
         )
-        self._scans = HBaseScans(cluster, self._writer.remove)
+        self._scans = HBaseScans(self._requests, self._writer.remove, lambda: self.session.owner)
 
     @property
     def scans(self) -> Scans:
@@ -76,13 +79,14 @@ class _HBaseBackend:
 
     def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
         self._cluster.check()
-        return reads.read(self._requests, self._cluster, requests, deadline)
+        return reads.read(self._requests, requests, self.session.owner, deadline)
 
     def sync(self, deadline: float) -> None:
         """Do nothing: reads are linearizable."""
         self._cluster.check()
 
     def close(self) -> None:
+        self.session.close()
         self._cluster.close()
 
 
@@ -133,7 +137,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     except BaseException:
         cluster.close()
         raise
-    return _HBaseBackend(cluster, largest)
+    return _HBaseBackend(cluster, largest, options.session_timeout)
 
 
 def _user() -> str:

@@ -7,8 +7,9 @@ of one family, which are written together:
 column   value
 =======  ===========================================================================================
 ``f:n``  big-endian: the number of changes of the path (8 bytes); the version of its value, -1 if it
-         has none (8 bytes); then the marks of the last changes, at most eight, the newest first (16
-         bytes each): a name that a client gives itself, and a number that it uses once.
+         has none (8 bytes); the session that it ends with, or 0 (8 bytes); then the marks of the
+         last changes, at most eight, the newest first (16 bytes each): a name that a client gives
+         itself, and a number that it uses once.
 ``f:v``  the value.
 =======  ===========================================================================================
 
@@ -32,10 +33,23 @@ from typing import Final, NamedTuple
 
 from ...ops.errors import UnsupportedError
 from ...ops.operations import ABSENT
+from ...ops.paths import OWN
 from ...ops.results import GetResult, Stat
 from .wire.cells import Cell
 
-__all__ = ["FAMILY", "MARKS", "NO_ROW", "STATE", "TOMBSTONE_MS", "VALUE", "Row", "rows_in"]
+__all__ = [
+    "FAMILY",
+    "MARKS",
+    "NO_ROW",
+    "OWNED",
+    "SESSIONS",
+    "STATE",
+    "TOMBSTONE_MS",
+    "VALUE",
+    "Row",
+    "rows_in",
+    "session_key",
+]
 
 FAMILY: Final = b"f"
 STATE: Final = b"n"
@@ -45,10 +59,19 @@ MARKS: Final = 8
 #: Milliseconds after which HBase removes what is left of a deleted path.
 TOMBSTONE_MS: Final = 86_400_000
 
+#: The rows of sessions, and those that name what each owns.
+SESSIONS: Final = f"/{OWN}/sessions"
+OWNED: Final = f"/{OWN}/owned"
+
 _STATE_COLUMN: Final = FAMILY + b":" + STATE
 _VALUE_COLUMN: Final = FAMILY + b":" + VALUE
-_NUMBERS: Final = struct.Struct(">qq")
+_NUMBERS: Final = struct.Struct(">qqQ")
 _MARK_SIZE: Final = 16
+
+
+def session_key(owner: int) -> bytes:
+    """Return the key of the row of a session."""
+    return f"{SESSIONS}/{owner:016x}".encode()
 
 
 class Row(NamedTuple):
@@ -60,6 +83,7 @@ class Row(NamedTuple):
         version: the version of the value, ``ABSENT`` if there is none.
         time: the time of the last change.
         value: the value, if it was asked for.
+        owner: the session that the value ends with, or 0.
     """
 
     state: bytes = b""
@@ -67,19 +91,28 @@ class Row(NamedTuple):
     version: int = ABSENT
     time: int = 0
     value: bytes = b""
+    owner: int = 0
 
-    def stat(self, path: str) -> Stat:
-        return Stat(path, self.version, self.time)
+    def stat(self, path: str, own: int) -> Stat:
+        """Return the stat of its value, as the client with the session ``own`` sees it."""
+        ephemeral = self.owner != 0
+        owned = ephemeral and self.owner == own
+        return Stat(path, self.version, self.time, ephemeral=ephemeral, owned=owned)
 
-    def result(self, path: str) -> GetResult | None:
-        return None if self.version == ABSENT else GetResult(self.value, self.stat(path))
+    def result(self, path: str, own: int) -> GetResult | None:
+        return None if self.version == ABSENT else GetResult(self.value, self.stat(path, own))
 
-    def changed(self, version: int, mark: bytes) -> Row:
+    def hidden(self) -> Row:
+        """Return the row without its value, whose session has ended."""
+        return self._replace(version=ABSENT, value=b"", owner=0)
+
+    def changed(self, version: int, mark: bytes, owner: int = 0) -> Row:
         """Return the row after a change now."""
         changes = self.changes + 1
         marks = (mark + self.state[_NUMBERS.size :])[: MARKS * _MARK_SIZE]
         now = max(time.time_ns() // 1_000_000, self.time + 1)
-        return Row(_NUMBERS.pack(changes, version) + marks, changes, version, now)
+        state = _NUMBERS.pack(changes, version, owner) + marks
+        return Row(state, changes, version, now, owner=owner)
 
     def has(self, change: Row) -> bool | None:
         """Say whether a change was made before this state; ``None`` if that is too long ago."""
@@ -119,12 +152,12 @@ def _row(cells: list[Cell]) -> Row:
     for cell in cells:
         if cell.column == _STATE_COLUMN:
             try:
-                changes, version = _NUMBERS.unpack_from(cell.value)
+                changes, version, owner = _NUMBERS.unpack_from(cell.value)
             except struct.error:
                 raise UnsupportedError(
                     f"the row {cell.row!r:.200} was not written by this client"
                 ) from None
-            row = Row(cell.value, changes, version, cell.time)
+            row = Row(cell.value, changes, version, cell.time, owner=owner)
         elif cell.column == _VALUE_COLUMN:
             value = cell.value
     return row._replace(value=value) if value else row

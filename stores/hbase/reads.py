@@ -8,7 +8,6 @@ from typing import assert_never
 from ...ops.operations import ABSENT
 from ...ops.paths import children_of
 from ..backend import Answer, ReadRequest
-from .cluster import Cluster
 from .forms import STATES, STATES_AND_VALUES
 from .layout import NO_ROW
 from .requests import Requests
@@ -18,7 +17,7 @@ __all__ = ["read"]
 
 
 def read(
-    requests: Requests, cluster: Cluster, reads: Sequence[ReadRequest], deadline: float
+    requests: Requests, reads: Sequence[ReadRequest], own: int, deadline: float
 ) -> list[Answer]:
     """Return the answers of reads, in order. Those of one row are of one moment."""
     gets = [request.path.encode() for request in reads if request.kind == "get"]
@@ -30,17 +29,17 @@ def read(
         path = request.path
         match request.kind:
             case "get":
-                answers.append(values.get(path.encode(), NO_ROW).result(path))
+                answers.append(values.get(path.encode(), NO_ROW).result(path, own))
             case "exists":
                 answers.append(states.get(path.encode(), NO_ROW).version != ABSENT)
             case "get_children":
-                answers.append(_children(cluster, path, deadline))
+                answers.append(_children(requests, path, deadline))
             case _:
                 assert_never(request.kind)
     return answers
 
 
-def _children(cluster: Cluster, path: str, deadline: float) -> list[str]:
+def _children(requests: Requests, path: str, deadline: float) -> list[str]:
     """Return the names below a path. What lies below a child is passed over, page by page."""
     prefix = b"/" if path == "/" else path.encode() + b"/"
     end = prefix[:-1] + b"0"  # It follows the slash.
@@ -48,7 +47,7 @@ def _children(cluster: Cluster, path: str, deadline: float) -> list[str]:
     start: bytes | None = prefix
     while start is not None:
         begin, start = start, None
-        for rows in Walk(cluster, 0.0, STATES).pages(begin, end, deadline):
+        for rows in Walk(requests, 0.0, STATES).pages(begin, end, deadline):
             for key, _ in rows:
                 names.add(key[len(prefix) :].partition(b"/")[0])
             name, slash, _ = rows[-1][0][len(prefix) :].partition(b"/")

@@ -9,8 +9,10 @@ from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from ...ops.errors import MetadataStoreError, StoreUnavailableError
+from ...ops.operations import ABSENT
 from .cluster import Cluster, Region
-from .layout import Row, rows_in
+from .forms import STATES
+from .layout import NO_ROW, Row, rows_in, session_key
 from .wire.cells import Cell
 from .wire.connection import LostError, Pending, RemoteError, Reply
 from .wire.errors import error_of, meaning_of
@@ -46,6 +48,8 @@ class Requests:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        #: Called when values of sessions were read.
+        self.saw_sessions: Callable[[], None] = _nothing
 
     def act(
         self, keys: Sequence[bytes], build: Callable[[int, Any], Any], deadline: float
@@ -85,9 +89,16 @@ class Requests:
         return ended
 
     def read(
-        self, keys: Sequence[bytes], columns: Sequence[Any], deadline: float
+        self,
+        keys: Sequence[bytes],
+        columns: Sequence[Any],
+        deadline: float,
+        *,
+        hides: bool = True,
     ) -> dict[bytes, Row]:
         """Read rows; those without any of the columns are missing.
+
+        With ``hides``, values of ended sessions are left out of their rows.
 
         Raises:
             MetadataStoreError: they cannot be read until the deadline.
@@ -98,7 +109,7 @@ class Requests:
         while True:
             failed = self._read_once(left, columns, found, deadline)
             if not failed:
-                return found
+                return self.living(found, deadline) if hides else found
             left = [key for key in left if key in failed]
             errors = list(failed.values())
             for error in errors:
@@ -109,6 +120,26 @@ class Requests:
             self.relocate(errors, deadline)
             self.cluster.tally.add("retry")
             attempts += 1
+
+    def living(self, rows: dict[bytes, Row], deadline: float) -> dict[bytes, Row]:
+        """Return rows without the values whose sessions have ended.
+
+        Raises:
+            MetadataStoreError: the sessions cannot be read until the deadline.
+        """
+        owners = {row.owner for row in rows.values()} - {0}
+        if not owners:
+            return rows
+        self.saw_sessions()
+        # The session that was read after its value stood while the value was read.
+        keys = [session_key(owner) for owner in owners]
+        standing = self.read(keys, STATES, deadline, hides=False)
+        ended = {
+            owner
+            for owner, key in zip(owners, keys, strict=True)
+            if standing.get(key, NO_ROW).version == ABSENT
+        }
+        return {key: row.hidden() if row.owner in ended else row for key, row in rows.items()}
 
     def relocate(self, errors: Sequence[LostError | RemoteError], deadline: float) -> None:
         """Read the locations again, if errors show that they may be wrong."""
@@ -149,6 +180,9 @@ class Requests:
 
 
 _NO_ANSWER: Final = LostError("the answer has no result for this operation", sent=True)
+
+
+def _nothing() -> None: ...
 
 
 def repeatable(error: MetadataStoreError) -> MetadataStoreError:

@@ -17,10 +17,10 @@ from ...ops.results import Range, ScanPage, ScanResult, StatPage
 from ..keys import Sorted, sort_keys
 from ..refusals import partly_removed
 from ..spans import evenly, with_outside
-from .cluster import Cluster, Region
+from .cluster import Region
 from .forms import STATES, STATES_AND_VALUES
 from .layout import Row, rows_in
-from .requests import repeatable
+from .requests import Requests, repeatable
 from .wire.connection import LostError, Pending, RemoteError
 from .wire.errors import error_of, meaning_of
 from .wire.messages import MESSAGES
@@ -46,20 +46,25 @@ class Walk:
     """The rows of a stretch that hold values, in pages.
 
     Args:
-        cluster: the servers.
+        requests: reads the sessions of ephemeral values.
         timeout: seconds for each page.
         columns: what to read of each row.
         rows: the most rows to read for a page.
+        hides: whether values of ended sessions are left out.
     """
 
     def __init__(
         self,
-        cluster: Cluster,
+        requests: Requests,
         timeout: float,
         columns: Sequence[Any],
         rows: int = _PAGE_ROWS,
+        *,
+        hides: bool = True,
     ) -> None:
-        self._cluster = cluster
+        self._requests = requests
+        self._hides = hides
+        self._cluster = requests.cluster
         self._timeout = timeout
         self._columns = columns
         self._rows = rows
@@ -79,6 +84,8 @@ class Walk:
             rows, after = self._take(asked, end, self._by(deadline))
             asked = None if after is None else self._ask(after, end, self._by(deadline))
             # What is left of deleted paths counts for nobody.
+            if self._hides:
+                rows = [*self._requests.living(dict(rows), self._by(deadline)).items()]
             living = [(key, row) for key, row in rows if row.version != ABSENT]
             if living:
                 yield living
@@ -142,31 +149,36 @@ class HBaseScans:
     """The facet for scans.
 
     Args:
-        cluster: the servers.
+        requests: sends to the servers.
+        own: returns this client's session, or 0.
         remove: removes the values of paths, and returns how many there were.
     """
 
     def __init__(
         self,
-        cluster: Cluster,
+        requests: Requests,
         remove: Callable[[Sequence[str], float], int],
+        own: Callable[[], int],
     ) -> None:
-        self._cluster = cluster
+        self._requests = requests
+        self._own = own
         self._remove = remove
 
     def scan(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
         """Yield the values under ``prefix``, each as it was when its page was read."""
-        walk = Walk(self._cluster, timeout, STATES_AND_VALUES)
+        walk = Walk(self._requests, timeout, STATES_AND_VALUES)
         for found, rows in self._sorted(walk, prefix, within):
-            stats = [row.stat(path) for path, row in zip(found.paths, rows, strict=True)]
+            own = self._own()
+            stats = [row.stat(path, own) for path, row in zip(found.paths, rows, strict=True)]
             yield ScanPage(
                 found.paths,
                 [row.value for row in rows],
                 [stat.version for stat in stats],
                 [stat.revision for stat in stats],
-                [False] * len(stats),
+                [stat.ephemeral for stat in stats],
+                owned=[stat.owned for stat in stats],
                 foreign=found.foreign,
             )
 
@@ -174,16 +186,17 @@ class HBaseScans:
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[StatPage, None, None]:
         """Yield the stats of the results of :meth:`scan`. The server sends no values."""
-        walk = Walk(self._cluster, timeout, STATES)
+        walk = Walk(self._requests, timeout, STATES)
         for found, rows in self._sorted(walk, prefix, within):
+            own = self._own()
             yield StatPage.of(
-                [row.stat(path) for path, row in zip(found.paths, rows, strict=True)],
+                [row.stat(path, own) for path, row in zip(found.paths, rows, strict=True)],
                 found.foreign,
             )
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
         """Return ranges of equally many values, from a read of all keys."""
-        walk = Walk(self._cluster, timeout, STATES)
+        walk = Walk(self._requests, timeout, STATES)
         return evenly(
             [path for found, _ in self._sorted(walk, prefix, Range()) for path in found.paths],
             n,
@@ -191,7 +204,7 @@ class HBaseScans:
 
     def delete_recursive(self, path: str, timeout: float) -> int:
         """Remove the values under ``path``, its own as the last. See :class:`Scans`."""
-        walk = Walk(self._cluster, timeout, STATES, _REMOVAL)
+        walk = Walk(self._requests, timeout, STATES, _REMOVAL)
         removed = 0
         try:
             for found, _ in self._sorted(walk, path, Range(), backwards=True):
@@ -202,7 +215,7 @@ class HBaseScans:
 
     def revision(self, timeout: float) -> int:
         """Return the clock of this client: see ``layout`` for revisions of different paths."""
-        self._cluster.check()
+        self._requests.cluster.check()
         now = time.time_ns() // 1_000_000
         time.sleep(_MILLISECOND)  # so that later changes are in another one
         return now

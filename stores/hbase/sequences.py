@@ -22,7 +22,7 @@ MOST_ENTRIES: Final = 500
 MOST_BYTES: Final = 4 * 1024 * 1024
 
 _NEXT: Final = struct.Struct(">q")
-_ENTRY: Final = struct.Struct(">IIIq")
+_ENTRY: Final = struct.Struct(">IIIqQ")
 
 
 class Entry(NamedTuple):
@@ -61,12 +61,8 @@ def pack(taken: Taken) -> bytes:
     parts = [_NEXT.pack(taken.after)]
     for path, row, value in taken.entries:
         key = path.encode()
-        parts += [
-            _ENTRY.pack(len(key), len(row.state), len(value), row.time),
-            key,
-            row.state,
-            value,
-        ]
+        sizes = len(key), len(row.state), len(value)
+        parts += [_ENTRY.pack(*sizes, row.time, row.owner), key, row.state, value]
     return b"".join(parts)
 
 
@@ -77,11 +73,11 @@ def unpack(value: bytes) -> Taken:
     entries: list[Entry] = []
     at = _NEXT.size
     while at < len(value):
-        path, state, size, when = _ENTRY.unpack_from(value, at)
+        path, state, size, when, owner = _ENTRY.unpack_from(value, at)
         at += _ENTRY.size
         key, content = value[at : at + path], value[at + path : at + path + state]
         at += path + state
-        row = Row(content, 1, 0, when)
+        row = Row(content, 1, 0, when, owner=owner)
         entries.append(Entry(key.decode(), row, value[at : at + size]))
         at += size
     return Taken(_NEXT.unpack_from(value)[0], entries)

@@ -11,10 +11,10 @@ import itertools
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Final, assert_never
+from typing import Any, Final, Protocol, assert_never
 from weakref import WeakValueDictionary
 
 from ...ops.errors import (
@@ -31,7 +31,7 @@ from ...ops.operations import ABSENT
 from ...ops.paths import parent
 from ...ops.steps import At, Condition, Lowered, PutNext, PutValue, Step, lower
 from ..backend import Answer, WriteRequest, send_by
-from ..refusals import State, decide
+from ..refusals import State, decide, session_lost
 from .cluster import Cluster
 from .forms import STATES, STATES_AND_VALUES, put, remove
 from .layout import NO_ROW, Row
@@ -63,6 +63,8 @@ class _Write:
         perhaps: whether it may have been applied.
         lost: whether an answer to it was lost.
         shared: whether other clients may make the same change, with the same mark.
+        owner: the session that a value which this creates ends with, or 0.
+        number: the number of that session.
         answer: its answer, once it is ``done``.
     """
 
@@ -74,6 +76,8 @@ class _Write:
     perhaps: bool = False
     lost: bool = False
     shared: bool = False
+    owner: int = 0
+    number: int = 0
     answer: Answer = None
     done: bool = False
 
@@ -93,6 +97,17 @@ class _Write:
 
     def end(self, answer: Answer) -> None:
         self.answer, self.done = answer, True
+
+
+class _Session(Protocol):
+    """The session of the client; it needs the writer, too."""
+
+    @property
+    def owner(self) -> int: ...
+    @property
+    def number(self) -> int: ...
+    def enter(self, deadline: float) -> tuple[int, int]: ...
+    def name(self, owner: int, paths: Sequence[tuple[str, bool]], deadline: float) -> None: ...
 
 
 class _States:
@@ -127,6 +142,7 @@ class Writer:
         self._client = os.urandom(8)
         self._numbers = itertools.count(1)  # Taking one is atomic.
         self._states = _States()
+        self.session: _Session
         # Counters that this client was the last to change, with the next number: all that have
         # smaller ones are there. Each step on it is atomic.
         self._counters: dict[str, tuple[Row, int]] = {}
@@ -137,6 +153,7 @@ class Writer:
     def write(self, writes: Sequence[WriteRequest], deadline: float) -> list[Answer]:
         """Execute writes of different paths, and return their answers."""
         under_way = [self._begin(write) for write in writes]
+        self._enter_session(writes, under_way, deadline)
         left = [write for write in under_way if not write.done]
         self._execute([write for write in left if not write.numbered], deadline)
         groups: dict[str, list[_Write]] = {}
@@ -146,7 +163,85 @@ class Writer:
         for above, some in groups.items():
             with self._gates.setdefault(above, Lock()):
                 self._number(above, some, deadline)
+        for write, request in zip(under_way, writes, strict=True):
+            if write.owner and write.number != self.session.number:
+                write.end(session_lost(request))
         return [write.answer for write in under_way]
+
+    def _enter_session(
+        self, requests: Sequence[WriteRequest], writes: list[_Write], deadline: float
+    ) -> None:
+        """Give ephemeral puts their session, and name them below it."""
+        named = [
+            (request, write)
+            for request, write in zip(requests, writes, strict=True)
+            if not write.done and _ephemeral(write.step)
+        ]
+        if not named:
+            return
+        try:
+            owner, number = self.session.enter(deadline)
+            for request, write in named:
+                if request.session not in {None, number}:
+                    write.end(session_lost(request))
+                else:
+                    write.owner, write.number = owner, number
+            self.session.name(
+                owner,
+                [(write.step.path, write.numbered) for _, write in named if not write.done],
+                deadline,
+            )
+        except MetadataStoreError as error:
+            for _, write in named:
+                if not write.done:
+                    write.end(error.for_path(write.step.path))
+
+    def change(self, step: Step, before: Row | None, deadline: float) -> Row:
+        """Make one change of the client's own rows; return the row after it.
+
+        Raises:
+            MetadataStoreError: it was not made, or nobody knows.
+        """
+        write = _Write(step, step.path.encode(), before, fresh=before is not None)
+        self._execute([write], deadline, look_below=False, patience=0.0)
+        if isinstance(write.answer, MetadataStoreError):
+            raise write.answer
+        assert write.after is not None
+        return write.after
+
+    def put_all(self, values: Sequence[tuple[str, bytes]], deadline: float) -> None:
+        """Put the client's own rows, unless they are there.
+
+        Raises:
+            MetadataStoreError: one could not be put.
+        """
+        under_way = [
+            _Write(Step(path, "absent", PutValue(value, ephemeral=False)), path.encode())
+            for path, value in dict(values).items()
+        ]
+        self._execute(under_way, deadline, look_below=False, patience=0.0)
+        for write in under_way:
+            if isinstance(write.answer, MetadataStoreError) and not isinstance(
+                write.answer, BadVersionError
+            ):
+                raise write.answer
+
+    def remove_rows(self, rows: Mapping[bytes, Row], deadline: float) -> None:
+        """Remove values if they are as they were read.
+
+        Raises:
+            MetadataStoreError: one could not be removed.
+        """
+        under_way = [
+            _Write(Step(key.decode(), At(row.version, row.time), "delete"), key, row, fresh=True)
+            for key, row in rows.items()
+        ]
+        self._execute(under_way, deadline, look_below=False, patience=0.0)
+        for write in under_way:
+            if isinstance(write.answer, MetadataStoreError) and not isinstance(
+                write.answer, BadVersionError | NotFoundError
+            ):
+                raise write.answer
 
     def remove(self, paths: Sequence[str], deadline: float) -> int:
         """Remove the values of paths, whatever lies below them; return how many there were.
@@ -194,7 +289,11 @@ class Writer:
         row, number = known or self._read_counter(counter, deadline)
         some = _fitting(left)
         entries = [
-            Entry(f"{write.step.path}{place:010}", NO_ROW.changed(0, self._mark()), _value(write))
+            Entry(
+                f"{write.step.path}{place:010}",
+                NO_ROW.changed(0, self._mark(), write.owner),
+                _value(write),
+            )
             for place, write in enumerate(some, number)
         ]
         after = number + len(some)
@@ -256,11 +355,12 @@ class Writer:
         deadline: float,
         *,
         look_below: bool = True,
+        patience: float = _PATIENCE,
     ) -> None:
-        """Send writes until each has its answer."""
+        """Send writes until each has its answer, or for ``patience`` seconds after the deadline."""
         attempts = 0
         while left:
-            by = deadline + _PATIENCE if any(write.open for write in left) else deadline
+            by = deadline + patience if any(write.open for write in left) else deadline
             failed: list[LostError | RemoteError] = []
             try:
                 self._round(left, failed, by, look_below=look_below)
@@ -276,7 +376,7 @@ class Writer:
             left = [write for write in left if not write.done]
             now = time.monotonic()
             for write in left:
-                if now > (deadline + _PATIENCE if write.open else send_by(deadline)):
+                if now > (deadline + patience if write.open else send_by(deadline)):
                     write.end(_ended(write, _late(failed)))
             left = [write for write in left if not write.done]
 
@@ -302,7 +402,11 @@ class Writer:
             state = State(before.version, before.time, write.key in occupied)
             error = decide(write.step, state)
             if error is None and write.key not in later:
-                write.after = before.changed(_version_after(write.step, before), self._mark())
+                owner = write.owner if before.version == ABSENT else before.owner
+                version = _version_after(write.step, before)
+                write.after = before.changed(
+                    version, self._mark(), 0 if version == ABSENT else owner
+                )
                 sent.append(write)
             elif error is None or not write.fresh:
                 write.read_again()
@@ -378,9 +482,10 @@ class Writer:
     def _applied(self, write: _Write, *, keep: bool = True) -> None:
         after = write.after
         assert after is not None
-        if keep:
+        if keep and not after.owner:  # A session may end meanwhile.
             self._states.keep(write.key, after)
-        write.end(None if after.version == ABSENT else after.stat(write.step.path))
+        own = self.session.owner
+        write.end(None if after.version == ABSENT else after.stat(write.step.path, own))
 
     def _mark(self) -> bytes:
         return self._client + next(self._numbers).to_bytes(8)
@@ -397,7 +502,7 @@ class Writer:
         occupied: set[bytes] = set()
         later: set[bytes] = set()
         for write in deletes:
-            walk = Walk(self._cluster, 0.0, STATES, len(gone))
+            walk = Walk(self._requests, 0.0, STATES, len(gone))
             for rows in walk.pages(write.key + b"/", write.key + b"0", deadline):
                 if any(key not in gone for key, _ in rows):
                     occupied.add(write.key)
@@ -411,11 +516,7 @@ def _unsupported(path: str, lowered: Lowered) -> UnsupportedError | None:
     if isinstance(lowered, list):
         return UnsupportedError("the hbase store has no transactions", path=path)
     match lowered.effect:
-        case PutValue() | PutNext() as effect:
-            if effect.ephemeral:
-                return UnsupportedError("the hbase store has no ephemeral values", path=path)
-            return None
-        case "delete" | "nothing":
+        case PutValue() | PutNext() | "delete" | "nothing":
             return None
         case _:
             assert_never(lowered.effect)
@@ -436,6 +537,10 @@ def _value(write: _Write) -> bytes:
     effect = write.step.effect
     assert isinstance(effect, PutNext)
     return effect.value
+
+
+def _ephemeral(step: Step) -> bool:
+    return isinstance(step.effect, PutValue | PutNext) and step.effect.ephemeral
 
 
 def _version_after(step: Step, before: Row) -> int:

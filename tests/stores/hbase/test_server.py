@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +22,7 @@ from batchkeeper.testing.servers.installing import install
 from batchkeeper.testing.servers.releases import parse_release
 
 from ...programs import run_python
-from ...waiting import PATIENCE, error, result
+from ...waiting import PATIENCE, error, result, until
 
 pytestmark = [pytest.mark.soak, pytest.mark.server]
 
@@ -118,6 +121,57 @@ def test_numbers_appear_in_their_order(
         stopped = result(stores[4].get("/n/x-0000000000"))
         assert stopped is not None
         assert stopped.value == b"stopped"
+
+
+HOLDER = """
+import sys, time
+import batchkeeper as bk
+
+store = bk.open_store(sys.argv[1], connect_timeout=60.0, session_timeout=2.0)
+events = []
+store.add_session_listener(events.append)
+stat = store.put("/e/x", b"1", ephemeral=True).result(60)
+assert stat.ephemeral and stat.owned, stat
+print("holds", flush=True)
+sys.stdin.readline()
+while "session_reestablished" not in events:
+    time.sleep(0.01)
+assert "session_lost" in events, events
+assert store.get("/e/x").result(60) is None
+print(store.put("/e/x", b"2", ephemeral=True).result(60).version, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_client_that_stops_or_dies_loses_its_values(server: HBaseServer) -> None:
+    """Another client ends its session; it learns that, and has a new one, which a kill ends."""
+    url = f"{server.url}/sessions"
+    command = [sys.executable, "-c", HOLDER, url]
+    with (
+        bk.open_store(url, connect_timeout=PATIENCE, session_timeout=2.0) as store,
+        subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as holder,
+    ):
+        assert holder.stdout is not None
+        assert holder.stdin is not None
+        try:
+            assert holder.stdout.readline() == "holds\n"
+            found = result(store.get("/e/x"))
+            assert found is not None
+            assert (found.stat.ephemeral, found.stat.owned) == (True, False)
+            holder.send_signal(signal.SIGSTOP)
+            until(lambda: result(store.get("/e/x")) is None)
+            assert result(store.get_children("/e")) == []
+            assert list(store.scan("/e")) == []
+            assert result(store.put("/e/x", b"of another", bk.ABSENT)).version == 0
+            result(store.delete("/e/x"))
+            holder.send_signal(signal.SIGCONT)
+            holder.stdin.write("\n")
+            holder.stdin.flush()
+            assert holder.stdout.readline() == "0\n"
+            assert result(store.exists("/e/x"))
+        finally:
+            holder.kill()
+        until(lambda: not result(store.exists("/e/x")))
 
 
 def test_another_table_is_refused(server: HBaseServer) -> None:
