@@ -254,11 +254,14 @@ class HBaseSession:
         """End the sessions that have not changed for their timeout, and remove what is left."""
         deadline = now + self._asked
         standing = dict(self._sessions(deadline))
+        # The time from the end of one read to the begin of another: however long they take, what
+        # both have found had not changed for as long.
+        read = time.monotonic()
         own = self.owner
         for owner, row in standing.items():
-            state, since = self._others.get(owner, (b"", now))
+            state, since = self._others.get(owner, (b"", read))
             if row.state != state:
-                self._others[owner] = row.state, now
+                self._others[owner] = row.state, read
             elif owner != own and now > since + _MARGIN * _timeout(row):
                 self._end(owner, row, deadline)
         self._others = {owner: seen for owner, seen in self._others.items() if owner in standing}
