@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...ops.backoff import Backoff
-from ...ops.errors import StoreClosedError, StoreUnavailableError
+from ...ops.errors import StoreClosedError
 from ..backend import Tally
 from .wire.connection import Connection, LostError, Pending, RemoteError, Reply
-from .wire.errors import error_of, meaning_of
+from .wire.errors import meaning_of, repeatable
 from .wire.messages import MESSAGES
 
 __all__ = ["Cluster", "Region"]
@@ -187,10 +187,7 @@ class Cluster:
                 # The last one may only be that the time was over.
                 said = error if said is None or time.monotonic() < deadline else said
                 if meaning_of(error) == "refused" or not self.pause(attempts, deadline):
-                    found = error_of(said)
-                    if found.outcome == "unknown":
-                        found = StoreUnavailableError(str(found))
-                    raise found from error
+                    raise repeatable(said) from error
             attempts += 1
 
     def _connection(self, address: str, service: str) -> Connection:

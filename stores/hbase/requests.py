@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
-from ...ops.errors import MetadataStoreError, StoreUnavailableError
 from ...ops.operations import ABSENT
 from .cluster import Cluster, Region
 from .forms import STATES
 from .layout import NO_ROW, Row, rows_in, session_key
 from .wire.cells import Cell
 from .wire.connection import LostError, Pending, RemoteError, Reply
-from .wire.errors import error_of, meaning_of
+from .wire.errors import error_of, meaning_of, repeatable
 from .wire.messages import MESSAGES
 
-__all__ = ["Ended", "Requests", "Written", "repeatable"]
+__all__ = ["Ended", "Requests", "Written"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ class Requests:
                 if meaning_of(error) == "refused":
                     raise error_of(error)
             if not self.cluster.pause(attempts, deadline):
-                raise repeatable(error_of(errors[0]))
+                raise repeatable(errors[0])
             self.relocate(errors, deadline)
             self.cluster.tally.add("retry")
             attempts += 1
@@ -183,13 +182,6 @@ _NO_ANSWER: Final = LostError("the answer has no result for this operation", sen
 
 
 def _nothing() -> None: ...
-
-
-def repeatable(error: MetadataStoreError) -> MetadataStoreError:
-    """Return the error of a request that changes nothing that callers see."""
-    if error.outcome == "unknown":
-        return StoreUnavailableError(str(error), path=error.path)
-    return error
 
 
 def _reply(pending: Pending | LostError, deadline: float) -> Reply:

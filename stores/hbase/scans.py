@@ -20,9 +20,9 @@ from ..spans import evenly, with_outside
 from .cluster import Region
 from .forms import STATES, STATES_AND_VALUES
 from .layout import Row, rows_in
-from .requests import Requests, repeatable
+from .requests import Requests
 from .wire.connection import LostError, Pending, RemoteError
-from .wire.errors import error_of, meaning_of
+from .wire.errors import meaning_of, repeatable
 from .wire.messages import MESSAGES
 
 __all__ = ["HBaseScans", "Walk"]
@@ -84,7 +84,7 @@ class Walk:
             rows, after = self._take(asked, end, self._by(deadline))
             asked = None if after is None else self._ask(after, end, self._by(deadline))
             # What is left of deleted paths counts for nobody.
-            if self._hides:
+            if self._hides and any(row.owner for _, row in rows):
                 rows = [*self._requests.living(dict(rows), self._by(deadline)).items()]
             living = [(key, row) for key, row in rows if row.version != ABSENT]
             if living:
@@ -106,7 +106,7 @@ class Walk:
                 break
             except (LostError, RemoteError) as error:
                 if meaning_of(error) == "refused" or not self._cluster.pause(attempts, by):
-                    raise repeatable(error_of(error)) from error
+                    raise repeatable(error) from error
                 if meaning_of(error) != "busy":
                     self._cluster.moved(by)
                 self._cluster.tally.add("retry")

@@ -229,8 +229,6 @@ class HBaseSession:
                 return
             self._row = None  # Somebody has ended it.
             self._tell(partial(self._machine.ended, f"{owner:016x}", time.monotonic()))
-            with self._changed:
-                self._changed.notify_all()
             self._renew(time.monotonic())
             return
         if begins:

@@ -29,7 +29,7 @@ from ...ops.errors import (
 )
 from ...ops.operations import ABSENT
 from ...ops.paths import parent
-from ...ops.steps import At, Condition, Lowered, PutNext, PutValue, Step, lower
+from ...ops.steps import At, Condition, PutNext, PutValue, Step, lower
 from ..backend import Answer, WriteRequest, send_by
 from ..refusals import State, decide, session_lost
 from .cluster import Cluster
@@ -204,8 +204,7 @@ class Writer:
         """
         write = _Write(step, step.path.encode(), before, fresh=before is not None)
         self._execute([write], deadline, look_below=False, patience=0.0)
-        if isinstance(write.answer, MetadataStoreError):
-            raise write.answer
+        _raise_but((), [write])
         assert write.after is not None
         return write.after
 
@@ -220,11 +219,7 @@ class Writer:
             for path, value in dict(values).items()
         ]
         self._execute(under_way, deadline, look_below=False, patience=0.0)
-        for write in under_way:
-            if isinstance(write.answer, MetadataStoreError) and not isinstance(
-                write.answer, BadVersionError
-            ):
-                raise write.answer
+        _raise_but(BadVersionError, under_way)
 
     def remove_rows(self, rows: Mapping[bytes, Row], deadline: float) -> None:
         """Remove values if they are as they were read.
@@ -237,11 +232,7 @@ class Writer:
             for key, row in rows.items()
         ]
         self._execute(under_way, deadline, look_below=False, patience=0.0)
-        for write in under_way:
-            if isinstance(write.answer, MetadataStoreError) and not isinstance(
-                write.answer, BadVersionError | NotFoundError
-            ):
-                raise write.answer
+        _raise_but((BadVersionError, NotFoundError), under_way)
 
     def remove(self, paths: Sequence[str], deadline: float) -> int:
         """Remove the values of paths, whatever lies below them; return how many there were.
@@ -251,22 +242,17 @@ class Writer:
         """
         under_way = [_Write(Step(path, "exists", "delete"), path.encode()) for path in paths]
         self._execute(under_way, deadline, look_below=False)
-        missing = 0
-        for write in under_way:
-            if isinstance(write.answer, NotFoundError):
-                missing += 1
-            elif isinstance(write.answer, MetadataStoreError):
-                raise write.answer
-        return len(paths) - missing
+        _raise_but(NotFoundError, under_way)
+        return sum(write.answer is None for write in under_way)
 
     def _begin(self, write: WriteRequest) -> _Write:
         lowered = lower(write)
-        refusal = _unsupported(write.path, lowered)
-        if refusal is None and isinstance(lowered, Step):
-            key = lowered.path.encode()
-            numbered = isinstance(lowered.effect, PutNext)
-            return _Write(lowered, key, None if numbered else self._states.take(key))
-        return _Write(Step(write.path, "any", "nothing"), b"", answer=refusal, done=True)
+        if isinstance(lowered, list):
+            refusal = UnsupportedError("the hbase store has no transactions", path=write.path)
+            return _Write(Step(write.path, "any", "nothing"), b"", answer=refusal, done=True)
+        key = lowered.path.encode()
+        numbered = isinstance(lowered.effect, PutNext)
+        return _Write(lowered, key, None if numbered else self._states.take(key))
 
     def _number(self, above: str, left: list[_Write], deadline: float) -> None:
         """Execute sequential puts below a parent, in their order."""
@@ -511,15 +497,14 @@ class Writer:
         return occupied, later
 
 
-def _unsupported(path: str, lowered: Lowered) -> UnsupportedError | None:
-    """Return the error of a write that this store lacks."""
-    if isinstance(lowered, list):
-        return UnsupportedError("the hbase store has no transactions", path=path)
-    match lowered.effect:
-        case PutValue() | PutNext() | "delete" | "nothing":
-            return None
-        case _:
-            assert_never(lowered.effect)
+def _raise_but(
+    expected: type[MetadataStoreError] | tuple[type[MetadataStoreError], ...],
+    writes: Sequence[_Write],
+) -> None:
+    """Raise the first error of writes that is not an expected one."""
+    for write in writes:
+        if isinstance(write.answer, MetadataStoreError) and not isinstance(write.answer, expected):
+            raise write.answer
 
 
 def _fitting(writes: list[_Write]) -> list[_Write]:

@@ -8,7 +8,6 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from ...ops.errors import InvalidSettingError
-from ...stores.hbase.cluster import answers
 from .local import LocalServer, ServerMember
 from .processes import HOST
 from .releases import find_hbase_jars, find_java
@@ -122,6 +121,9 @@ class HBaseServer(LocalServer):
         return os.environ
 
     def _answers(self, member: ServerMember) -> bool:
+        # Not before: it loads protobuf, which who starts another server may not need.
+        from ...stores.hbase.cluster import answers  # noqa: PLC0415
+
         return answers(f"{HOST}:{member.ports[0]}")
 
     def _leads(self, member: ServerMember) -> bool:

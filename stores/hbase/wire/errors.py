@@ -14,7 +14,7 @@ from ....ops.errors import (
 )
 from .connection import LostError, RemoteError
 
-__all__ = ["Meaning", "error_of", "meaning_of"]
+__all__ = ["Meaning", "error_of", "meaning_of", "repeatable"]
 
 #: ``moved``: another server has the region, so nothing was applied. ``busy``: the server has not
 #: begun with it. ``lost``: nobody knows. ``refused``: nothing was applied, nor will be.
@@ -90,3 +90,11 @@ def error_of(error: LostError | RemoteError, path: str | None = None) -> Metadat
     if "exceeds limit" in error.text or "KeyValue size too large" in error.text:
         return ValueTooLargeError(f"HBase: {error.text}", path=path)
     return UnsupportedError(f"HBase refuses the request: {error}", path=path)
+
+
+def repeatable(error: LostError | RemoteError) -> MetadataStoreError:
+    """Return the error for a caller, of a request that changes nothing that callers see."""
+    found = error_of(error)
+    if found.outcome == "unknown":
+        return StoreUnavailableError(str(found))
+    return found
