@@ -132,7 +132,7 @@ class Scanner:
         doomed = Doomed(path, held=True)
         answer: Answer
         if dry_run:
-            (node,) = self._reader.read_nodes([self._chroot + path], deadline, fresh=True)
+            (node,) = self._reader.read_nodes([self._chroot + path], deadline, after=BY_MULTI)
             answer = refusal(step_of(doomed), node if isinstance(node, ZNode) else None)
         else:
             (answer,) = self._writer.write([doomed], deadline)

@@ -185,19 +185,23 @@ def test_the_leader_is_paused(
     """
     paused = cluster.leader()
     url = f"{cluster.name}://{cluster.addresses[paused]}"
-    with bk.open_store(url, session_timeout=LONG) as behind:
-        store.put("/deposed", b"0").result()
+    with bk.open_store(url, session_timeout=LONG, operation_timeout=PATIENCE) as behind:
+        for _ in range(2):
+            store.put("/deposed", b"0").result()
         cluster.pause(paused)
         counting.progress()
         store.delete("/deposed").result()
         store.put("/deposed", b"1").result()
-        with ThreadPoolExecutor(1) as pool:
-            synced = pool.submit(behind.sync, PATIENCE)
-            put = behind.put("/deposed", b"2", 0, timeout=PATIENCE)
+        with ThreadPoolExecutor(2) as pool:
+            puts = pool.submit(
+                behind.apply, [bk.Put("/deposed", b"2", 0), bk.Put("/beside", b"2")]
+            )
             time.sleep(0.2)  # They are on their way.
+            synced = pool.submit(behind.sync, PATIENCE)
+            time.sleep(0.2)
             cluster.resume(paused)
             synced.result()
-            assert put.result().version == 1
+            assert [outcome.ok and outcome.result.version for outcome in puts.result()] == [1, 0]
     counting.progress()
 
 

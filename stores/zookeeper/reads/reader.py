@@ -21,8 +21,10 @@ from ..wire.jute import (
     GET_DATA,
     MULTI,
     MULTI_READ,
+    SYNC,
     Found,
     ZNode,
+    length,
 )
 from ..wire.nodes import NULL, Nodes
 from .packets import (
@@ -35,7 +37,7 @@ from .packets import (
     add_reads,
 )
 
-__all__ = ["Reader"]
+__all__ = ["BY_MULTI", "BY_SYNC", "CatchUp", "Reader"]
 
 #: The end of a read: its result, or the error of the request that contained it.
 _Ending: TypeAlias = Found | MetadataStoreError
@@ -52,9 +54,12 @@ _GROWTH: Final = 4
 # The largest values that are read along so that nodes are seen at one moment.
 _JOINT_BYTES: Final = 1 << 14
 
-# Catches up with the leader. A sync would not prove enough: a leader that the others have replaced,
-# and that does not know it yet, answers one for its own clients.
-_CATCH_UP: Final = (MULTI, EMPTY_MULTI)
+#: A request that catches up with the leader. A leader that the others have replaced, and that does
+#: not know it yet, answers a sync for its own clients, but applies no multi. A sync costs no entry
+#: in the log.
+CatchUp: TypeAlias = tuple[int, bytes]
+BY_MULTI: Final[CatchUp] = (MULTI, EMPTY_MULTI)
+BY_SYNC: Final[CatchUp] = (SYNC, length(1) + b"/")
 
 
 class Reader:
@@ -100,16 +105,16 @@ class Reader:
             MetadataStoreError: there was no answer by the deadline, or a refusal.
         """
         while True:
-            (reply,) = self._connection.exchange([_CATCH_UP], deadline, repeat=True)
+            (reply,) = self._connection.exchange([BY_MULTI], deadline, repeat=True)
             if _has_synced(reply):
                 return
 
     def read_nodes(
-        self, paths: Sequence[str], deadline: float, *, fresh: bool, joint: bool = False
+        self, paths: Sequence[str], deadline: float, *, after: CatchUp | None, joint: bool = False
     ) -> list[ZNode | int | ValueTooLargeError]:
         """Return the node at each full path, or the reason why there is none.
 
-        With ``fresh``, the reader catches up with the leader first. Without it, a session sees its
+        With ``after``, the reader catches up with the leader first. Without it, a session sees its
         own writes and the state that refused them. With ``joint``, nodes whose values are not
         large are read by one request, so at one moment, as many as fit into its answer.
 
@@ -120,7 +125,7 @@ class Reader:
         for i, path in enumerate(paths if joint else ()):
             if (self._nodes.size(path) or 0) <= _JOINT_BYTES:
                 opcodes[i] = GET_DATA  # A multi-read has no exists.
-        found = self._fetch(opcodes, paths, deadline, _UNKNOWN_NODES, fresh=fresh)
+        found = self._fetch(opcodes, paths, deadline, _UNKNOWN_NODES, after=after)
         for ending in found:
             if type(ending) is ZNode or type(ending) is int:
                 continue
@@ -162,7 +167,7 @@ class Reader:
                         czxids[i] = entry.created_zxid
             again = waiting if self._connection.number == since else range(len(paths))
             if again:
-                nodes = self.read_nodes([paths[i] for i in again], deadline, fresh=True)
+                nodes = self.read_nodes([paths[i] for i in again], deadline, after=BY_MULTI)
                 for i, node in zip(again, nodes, strict=True):
                     czxids[i] = node.created_zxid if isinstance(node, ZNode) else -1
             return czxids
@@ -204,13 +209,13 @@ class Reader:
         unknown: int,
         gets: Sequence[str | None] = (),
         *,
-        fresh: bool = False,
+        after: CatchUp | None = None,
     ) -> list[_Ending]:
         """Return the result for each opcode and full path. Opcodes of repeated reads may change.
 
         For EXISTS, the value may be missing, but ``size`` distinguishes null from empty.
         ``unknown`` is the number of values of unknown size to request at first. ``gets`` are the
-        callers' paths, for ``parse_multi_read``. With ``fresh``, the reader catches up with the
+        callers' paths, for ``parse_multi_read``. With ``after``, the reader catches up with the
         leader before the first of them.
 
         Raises:
@@ -223,17 +228,17 @@ class Reader:
             packets = self._next_wave(opcodes, paths, waiting, unknown, alone, endings)
             unknown *= _GROWTH
             requests = [packet.request() for packet in packets]
-            if fresh:
+            if after is not None:
                 # In one go: the server answers reads behind a write after the write.
                 session = self._connection.sessions
                 synced, *replies = self._sizes.exchange(
-                    [_CATCH_UP, *requests], deadline, repeat=True
+                    [after, *requests], deadline, repeat=True
                 )
                 if not _has_synced(synced) or self._connection.sessions != session:
                     # Lost, or answered in an earlier session, which guarantees nothing.
                     waiting += [i for packet in packets for i in packet.reads]
                     continue
-                fresh = False
+                after = None
             else:
                 replies = self._sizes.exchange(requests, deadline, repeat=True)
             for packet, request, reply in zip(packets, requests, replies, strict=True):

@@ -168,7 +168,7 @@ class Placing:
             MetadataStoreError: one of them got no answer.
         """
         full = [self._chroot + path for path in paths]
-        return self._reader.read_nodes(full, deadline, fresh=False)
+        return self._reader.read_nodes(full, deadline, after=None)
 
     def _reading(self, prefix: str) -> tuple[int, bytes]:
         return GET_DATA, single_read(self._full(prefix))

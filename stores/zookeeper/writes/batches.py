@@ -36,6 +36,7 @@ class Batch:
 
     __slots__ = (
         "answers",
+        "connection",
         "deletes",
         "ephemerals",
         "failure",
@@ -51,6 +52,7 @@ class Batch:
         "shelters",
         "skips",
         "steps",
+        "tentative",
         "uprooted",
         "whole",
         "writes",
@@ -69,6 +71,10 @@ class Batch:
         self.rounds = 0
         #: The last read of the paths of undecided requests: a node, or ``None`` for none.
         self.seen: dict[int, ZNode | None] = {}
+        #: Requests that the first read has refused, after a sync over the connection with this
+        #: number. They are decided when that connection has applied a multi.
+        self.tentative: Sequence[int] = ()
+        self.connection = 0
         #: Requests of multis that failed because their parents were not as expected.
         self.uprooted: list[int] = []
         #: The error with which all requests of the call ended together.

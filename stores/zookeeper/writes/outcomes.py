@@ -26,7 +26,7 @@ from ....ops.errors import IndeterminateError, MetadataStoreError
 from ....ops.results import Stat
 from ....ops.steps import Step
 from ...backend import Answer, PartRequest, is_plain_put, send_by
-from ..reads.reader import Reader
+from ..reads.reader import BY_MULTI, Reader
 from ..session.connection import ZooKeeperConnection
 from ..wire.jute import (
     CHECK,
@@ -275,7 +275,7 @@ def recover(
     if not changed:
         return
     try:
-        nodes = reader.read_nodes([batch.paths[i] for i in changed], until, fresh=True)
+        nodes = reader.read_nodes([batch.paths[i] for i in changed], until, after=BY_MULTI)
     except MetadataStoreError as error:
         nodes = []
         for i in changed:

@@ -14,7 +14,9 @@ A multi is all or nothing. So a call is a series of *rounds*:
 ZooKeeper has no condition for a null value. A node created as a parent has version 0 and a null
 value; a node that was put once has version 0 and a value. So the client first reads the nodes of
 puts that expect 0, and of puts that expect ABSENT where it last saw a parent: all of a call in one
-request, after a sync, because its memory may be older than another client's delete. One gap
+request, after a sync, because its memory may be older than another client's delete. What such a
+read refuses counts when the same connection has applied a multi afterwards (an empty one, if there
+is no other): a leader that the others have replaced answers a sync, but applies nothing. One gap
 remains: the node may be removed and created again between the read and the multi. Its creation, in
 the answer, shows that. Such a put was applied, although its condition may not have held, so it ends
 with ``IndeterminateError``. The same holds for ephemeral puts over a node, and for such checks in
@@ -30,7 +32,7 @@ from ....ops.errors import MetadataStoreError, SessionLostError
 from ....ops.steps import PutNext
 from ...backend import Answer, Tally, WriteRequest, send_by
 from ...refusals import session_lost
-from ..reads.reader import Reader
+from ..reads.reader import BY_MULTI, BY_SYNC, CatchUp, Reader
 from ..session.connection import ZooKeeperConnection
 from ..session.session import ZooKeeperSession
 from ..session.sizes import Sizes
@@ -124,12 +126,15 @@ class Writer:
         try:
             self._enter_session(batch)
             read_first = self._read_first(batch, send_by(deadline))
-            while batch.pending:
+            while batch.pending or batch.tentative:
+                if not batch.pending:
+                    self._confirm(batch, deadline)
+                    continue
                 failed = self._round(batch, deadline)
                 if batch.rounds == 1 and not read_first:
                     self._learn(bool(failed))
                 if failed:
-                    self._refuse_by_nodes(batch, failed, deadline, fresh=False)
+                    self._refuse_by_nodes(batch, failed, deadline, after=None)
                 if batch.uprooted:
                     self._read_parents(batch, deadline)
                 self._enter_session(batch)
@@ -137,9 +142,10 @@ class Writer:
                     self._read_new_parents(batch, deadline)
         except MetadataStoreError as error:
             # The error comes from a read: nothing that is pending was applied.
-            if len(batch.pending) == len(requests):
+            undecided = [*batch.pending, *batch.tentative]
+            if len(undecided) == len(requests):
                 raise
-            for i in batch.pending:
+            for i in undecided:
                 batch.answers[i] = error.for_path(requests[i].path)
         if batch.failure is not None:
             raise batch.failure
@@ -159,17 +165,25 @@ class Writer:
     def _learn(self, wrong: bool) -> None:
         self._wrong += _WEIGHT * (wrong - self._wrong)
 
-    def _read_first(  # noqa: C901 - in one piece: every operation pays for each call
-        self, batch: Batch, deadline: float
-    ) -> bool:
+    def _read_first(self, batch: Batch, deadline: float) -> bool:
         """Read nodes before the first round if that is needed, or has been cheaper lately.
 
-        Returns whether the latter was the reason.
+        What this refuses is tentative. Returns whether the latter was the reason.
         """
+        pending, batch.connection = batch.pending, self._connection.number
+        try:
+            return self._look_first(batch, deadline)
+        finally:
+            if len(batch.pending) < len(pending):
+                batch.tentative = [i for i in pending if batch.answers[i] is not UNDECIDED]
+
+    def _look_first(  # noqa: C901 - in one piece: every operation pays for each call
+        self, batch: Batch, deadline: float
+    ) -> bool:
         pending = batch.pending
         if self._wrong > _READ_FIRST:
             guesses = [batch.form(k) for k in batch.spread(pending)]
-            self._refuse_by_nodes(batch, pending, deadline, fresh=True)
+            self._refuse_by_nodes(batch, pending, deadline, after=BY_SYNC)
             # If the guesses are unchanged and nothing was refused, the read was not needed.
             again = [batch.form(k) for k in batch.spread(batch.pending)]
             self._learn(guesses != again)
@@ -195,8 +209,18 @@ class Writer:
             if must_read(batch.step(k), paths[k], nodes):
                 unsure.append(k)
         if unsure:
-            self._glance(batch, unsure, deadline)
+            self._glance(batch, unsure, deadline, after=BY_SYNC)
         return False
+
+    def _confirm(self, batch: Batch, deadline: float) -> None:
+        """Find out whether tentative refusals hold, where no applied multi has shown it."""
+        self._reader.sync(deadline)
+        undecided, batch.tentative = batch.tentative, ()
+        if self._connection.number != batch.connection:
+            for i in undecided:
+                batch.answers[i] = UNDECIDED
+            batch.pending = undecided
+            self._refuse_by_nodes(batch, undecided, deadline, after=BY_MULTI)
 
     def _read_new_parents(self, batch: Batch, deadline: float) -> None:
         """Read the nodes of ephemeral values that have become parents since the first read.
@@ -211,11 +235,13 @@ class Writer:
             and must_read(batch.step(k), batch.paths[k], self._nodes)
         ]
         if unread:
-            self._glance(batch, unread, deadline)
+            self._glance(batch, unread, deadline, after=BY_MULTI)
 
-    def _glance(self, batch: Batch, places: Sequence[int], deadline: float) -> None:
+    def _glance(
+        self, batch: Batch, places: Sequence[int], deadline: float, *, after: CatchUp
+    ) -> None:
         """Read the nodes that decide how requests and parts are sent."""
-        tree = self._read(batch, places, [], deadline, fresh=True)
+        tree = self._read(batch, places, [], deadline, after=after)
         doubtful = []
         for k in places:
             node, expected = tree[batch.paths[k]], batch.requests[k].expected_version
@@ -236,10 +262,10 @@ class Writer:
         batch.sweep()
         if doubtful:
             # The parts of a transaction count in their order, so the others must be seen, too.
-            self._refuse_by_nodes(batch, list(dict.fromkeys(doubtful)), deadline, fresh=False)
+            self._refuse_by_nodes(batch, list(dict.fromkeys(doubtful)), deadline, after=None)
 
     def _refuse_by_nodes(
-        self, batch: Batch, undecided: Sequence[int], deadline: float, *, fresh: bool
+        self, batch: Batch, undecided: Sequence[int], deadline: float, *, after: CatchUp | None
     ) -> None:
         """Read the nodes of requests and of their parents; refuse the requests that cannot hold."""
         parents = _parents(batch, undecided)
@@ -250,7 +276,7 @@ class Writer:
                 batch.seen[k] = None
             else:
                 places.append(k)
-        tree = self._read(batch, places, parents, deadline, fresh=fresh)
+        tree = self._read(batch, places, parents, deadline, after=after)
         for i in undecided:
             if i in batch.parts:
                 refuse_part(batch, i, tree)
@@ -266,7 +292,7 @@ class Writer:
         parents: Sequence[str],
         deadline: float,
         *,
-        fresh: bool,
+        after: CatchUp | None,
     ) -> dict[str, NodeOrError]:
         """Return what is found at the paths of requests and parts, and at parents."""
         requests, paths = batch.requests, batch.paths
@@ -275,7 +301,7 @@ class Writer:
         # Transactions may check the same paths.
         unique = dict.fromkeys([paths[k] for k in places])
         joint = any(k in batch.whole for k in places)
-        found = self._reader.read_nodes([*unique, *parents], deadline, fresh=fresh, joint=joint)
+        found = self._reader.read_nodes([*unique, *parents], deadline, after=after, joint=joint)
         tree = self._note_parents(parents, found[len(unique) :])
         endings = dict(zip(unique, found, strict=False))
         for k in places:
@@ -308,7 +334,7 @@ class Writer:
         """Read the parents of requests that failed because of them."""
         parents = _parents(batch, batch.uprooted)
         batch.uprooted = []
-        self._note_parents(parents, self._reader.read_nodes(parents, deadline, fresh=False))
+        self._note_parents(parents, self._reader.read_nodes(parents, deadline, after=None))
 
     def _note_parents(
         self, parents: Sequence[str], found: Sequence[ZNode | int | MetadataStoreError]
@@ -339,6 +365,12 @@ class Writer:
             failed += self._take(batch, group, outcome, deadline)
             if group.unproven and isinstance(outcome, Applied):
                 second_read.judge(group.unproven)
+        if (
+            batch.tentative
+            and any(isinstance(outcome, Applied) for outcome in outcomes)
+            and self._connection.number == batch.connection
+        ):
+            batch.tentative = ()
         batch.sweep()
         return [i for i in failed if batch.answers[i] is UNDECIDED]
 
