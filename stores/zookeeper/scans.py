@@ -12,7 +12,7 @@ from ...ops.steps import step_of
 from ..backend import Answer
 from ..keys import own as own_key
 from .reads.readahead import ReadAhead
-from .reads.reader import Reader
+from .reads.reader import BY_MULTI, Reader
 from .reads.removal import Doomed, Removal
 from .reads.splitting import split
 from .reads.walk import TreeWalk

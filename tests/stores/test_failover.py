@@ -193,9 +193,7 @@ def test_the_leader_is_paused(
         store.delete("/deposed").result()
         store.put("/deposed", b"1").result()
         with ThreadPoolExecutor(2) as pool:
-            puts = pool.submit(
-                behind.apply, [bk.Put("/deposed", b"2", 0), bk.Put("/beside", b"2")]
-            )
+            puts = pool.submit(behind.apply, [bk.Put("/deposed", b"2", 0), bk.Put("/beside", b"2")])
             time.sleep(0.2)  # They are on their way.
             synced = pool.submit(behind.sync, PATIENCE)
             time.sleep(0.2)

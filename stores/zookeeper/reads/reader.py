@@ -231,9 +231,7 @@ class Reader:
             if after is not None:
                 # In one go: the server answers reads behind a write after the write.
                 session = self._connection.sessions
-                synced, *replies = self._sizes.exchange(
-                    [after, *requests], deadline, repeat=True
-                )
+                synced, *replies = self._sizes.exchange([after, *requests], deadline, repeat=True)
                 if not _has_synced(synced) or self._connection.sessions != session:
                     # Lost, or answered in an earlier session, which guarantees nothing.
                     waiting += [i for packet in packets for i in packet.reads]

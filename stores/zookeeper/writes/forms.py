@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias, assert_never
 from ....ops.errors import MetadataStoreError, UnsupportedError
 from ....ops.operations import ABSENT, PutOptions
 from ....ops.steps import At, Condition, PartRequest, PutNext, PutValue, Step
+from ...backend import is_plain_put
 from ...refusals import NO_VALUE, State, decide
 from ..wire.jute import (
     CHECK,
@@ -38,6 +39,7 @@ __all__ = [
     "is_ephemeral",
     "is_unproven",
     "may_create",
+    "may_go",
     "must_read",
     "plain_form",
     "refusal",
@@ -197,6 +199,18 @@ def is_ephemeral(step: Step) -> bool:
             return False
         case _:
             assert_never(effect)
+
+
+def may_go(write: PartRequest, node: object) -> bool:
+    """Say whether a write certainly may go by its node. If not, :func:`refusal` decides."""
+    expected = write.expected_version
+    if node is None:
+        return is_plain_put(write) and (expected is None or expected == ABSENT)
+    if not isinstance(node, ZNode) or node.size == NULL:
+        return False
+    if is_plain_put(write):
+        return expected is None or expected == node.version
+    return expected is not None and expected == node.version and not node.children
 
 
 def refusal(step: Step, node: ZNode | None) -> MetadataStoreError | None:

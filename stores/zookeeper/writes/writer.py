@@ -26,11 +26,12 @@ transactions; for these, the client reads the creation behind the multi (``Secon
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import ne
 from typing import Final
 
 from ....ops.errors import MetadataStoreError, SessionLostError
 from ....ops.steps import PutNext
-from ...backend import Answer, Tally, WriteRequest, send_by
+from ...backend import Answer, Tally, WriteRequest, is_plain_put, send_by
 from ...refusals import session_lost
 from ..reads.reader import BY_MULTI, BY_SYNC, CatchUp, Reader
 from ..session.connection import ZooKeeperConnection
@@ -57,7 +58,7 @@ from ..wire.jute import (
 )
 from ..wire.nodes import NULL, Nodes
 from .batches import UNDECIDED, Batch, parent_of
-from .forms import is_ephemeral, may_create, must_read, refusal
+from .forms import is_ephemeral, may_create, may_go, must_read, refusal
 from .groups import Group
 from .outcomes import SecondRead, answer, fleeting, gather, members, note_ops, recover
 from .plan import MultiPlan
@@ -126,10 +127,7 @@ class Writer:
         try:
             self._enter_session(batch)
             read_first = self._read_first(batch, send_by(deadline))
-            while batch.pending or batch.tentative:
-                if not batch.pending:
-                    self._confirm(batch, deadline)
-                    continue
+            while batch.pending or self._reopen(batch, deadline):
                 failed = self._round(batch, deadline)
                 if batch.rounds == 1 and not read_first:
                     self._learn(bool(failed))
@@ -185,8 +183,8 @@ class Writer:
             guesses = [batch.form(k) for k in batch.spread(pending)]
             self._refuse_by_nodes(batch, pending, deadline, after=BY_SYNC)
             # If the guesses are unchanged and nothing was refused, the read was not needed.
-            again = [batch.form(k) for k in batch.spread(batch.pending)]
-            self._learn(guesses != again)
+            again = (batch.form(k) for k in batch.spread(batch.pending))
+            self._learn(len(batch.pending) < len(pending) or any(map(ne, guesses, again)))
             return True
         requests, paths, steps, nodes = batch.requests, batch.paths, batch.steps, self._nodes
         ephemerals = batch.ephemerals
@@ -212,8 +210,13 @@ class Writer:
             self._glance(batch, unsure, deadline, after=BY_SYNC)
         return False
 
-    def _confirm(self, batch: Batch, deadline: float) -> None:
-        """Find out whether tentative refusals hold, where no applied multi has shown it."""
+    def _reopen(self, batch: Batch, deadline: float) -> bool:
+        """Look again at what was refused tentatively, unless a multi shows that this holds.
+
+        Returns whether some of it may go.
+        """
+        if not batch.tentative:
+            return False
         self._reader.sync(deadline)
         undecided, batch.tentative = batch.tentative, ()
         if self._connection.number != batch.connection:
@@ -221,6 +224,7 @@ class Writer:
                 batch.answers[i] = UNDECIDED
             batch.pending = undecided
             self._refuse_by_nodes(batch, undecided, deadline, after=BY_MULTI)
+        return bool(batch.pending)
 
     def _read_new_parents(self, batch: Batch, deadline: float) -> None:
         """Read the nodes of ephemeral values that have become parents since the first read.
@@ -244,9 +248,8 @@ class Writer:
         tree = self._read(batch, places, [], deadline, after=after)
         doubtful = []
         for k in places:
-            node, expected = tree[batch.paths[k]], batch.requests[k].expected_version
-            if isinstance(node, ZNode) and node.size != NULL and node.version == expected:
-                # Most. `refusal` says the same of a put or a check, and no delete is read first.
+            node = tree[batch.paths[k]]
+            if may_go(batch.requests[k], node):
                 continue
             step = batch.step(k)
             error = (
@@ -269,18 +272,22 @@ class Writer:
     ) -> None:
         """Read the nodes of requests and of their parents; refuse the requests that cannot hold."""
         parents = _parents(batch, undecided)
+        requests, paths = batch.requests, batch.paths
         places = []
         for k in batch.spread(undecided):
-            if isinstance(batch.step(k).effect, PutNext):
+            if not is_plain_put(requests[k]) and isinstance(batch.step(k).effect, PutNext):
                 # It has no node before it is applied. Its parents are read.
                 batch.seen[k] = None
             else:
                 places.append(k)
         tree = self._read(batch, places, parents, deadline, after=after)
+        sheltered = any(below_ephemeral(parent + "/", tree) for parent in parents)
         for i in undecided:
             if i in batch.parts:
                 refuse_part(batch, i, tree)
                 note_shelters(batch, i, tree)
+            elif not sheltered and may_go(requests[i], tree.get(paths[i])):
+                continue
             elif (error := self._refusal(batch, i, tree)) is not None:
                 batch.answers[i] = error
         batch.sweep()
@@ -467,7 +474,7 @@ def _parents(batch: Batch, requests: Sequence[int]) -> list[str]:
     """Return every path above those of these requests that may create theirs, each once."""
     parents: dict[str, None] = {}
     for k in batch.spread(requests):
-        if may_create(batch.step(k)):
+        if is_plain_put(batch.requests[k]) or may_create(batch.step(k)):
             parent = parent_of(batch.paths[k])
             while parent and parent not in parents:
                 parents[parent] = None
