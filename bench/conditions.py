@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from ..testing.servers.releases import describe_etcd, describe_zookeeper
+from ..testing.servers.releases import describe_etcd, describe_hbase, describe_zookeeper
 from .target import Target
 
 _PACKAGES: Final = ("etcd3", "grpcio", "kazoo", "protobuf", "rocksdict")
-_SERVERS: Final = {"etcd": describe_etcd, "zookeeper": describe_zookeeper}
+_SERVERS: Final = {"etcd": describe_etcd, "zookeeper": describe_zookeeper, "hbase": describe_hbase}
 #: A machine with more of its processors in use disturbs what is measured.
 _QUIET: Final = 0.1
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")

@@ -17,14 +17,14 @@ from ..ops.errors import InvalidSettingError, MetadataStoreError
 from ..stores.kinds import BUILT_IN, StoreKind
 from ..stores.registry import parse_url, store_kind
 from ..stores.urls import StoreURL
-from ..testing.servers import SERVERS, check_members
+from ..testing.servers import ALL_SERVERS, check_members
 from .disk import Disk, examine
 
 #: The names to use instead of a URL: the kinds of stores that the bench can create.
 BARE_TARGETS: Final = tuple(
     name
     for name, kind in BUILT_IN.items()
-    if kind.local_directory or kind.in_process or name in SERVERS
+    if kind.local_directory or kind.in_process or name in ALL_SERVERS
 )
 
 
@@ -96,10 +96,10 @@ def open_target(
     root = f"/bench-{uuid.uuid4().hex[:8]}"
     bare = BUILT_IN[name] if name in BARE_TARGETS else None
     if members is not None:
-        if name not in SERVERS:
+        if name not in ALL_SERVERS:
             raise InvalidSettingError(
                 f"a number of members is only for the servers that the bench starts "
-                f"({', '.join(SERVERS)}), and not for {name!r}"
+                f"({', '.join(ALL_SERVERS)}), and not for {name!r}"
             )
         check_members(members)
     if bare is None and "://" not in name:
@@ -119,7 +119,7 @@ def open_target(
             if disk.file_system in {"tmpfs", "ramfs"}:
                 warn(f"{directory} is in memory ({disk.file_system}): no sync reaches a disk there")
             text, groups = _made(stack, bare, scratch, members or 1)
-        size = (members or 1) if name in SERVERS else None
+        size = (members or 1) if name in ALL_SERVERS else None
         target = Target(name, parse_url(text), root, disk, connect_timeout, size, groups)
         if target.kind.in_process:
             # A memory store ends with its last client, and the bench opens it several times. So
@@ -158,7 +158,7 @@ def _made(
     """Create a store, and return its URL, and the process groups of its server if it needs one."""
     if kind.local_directory:
         return f"{kind.scheme}://{quote(str(scratch / 'store'))}", ()
-    server = SERVERS[kind.scheme].for_bench(scratch / "server", members=members)
+    server = ALL_SERVERS[kind.scheme].for_bench(scratch / "server", members=members)
     started = stack.enter_context(server)
     return started.url, tuple(member.process.pid for member in started.members)
 

@@ -182,6 +182,16 @@ _RECORDS: Final = (
         parents_count=True,
     ),
     StoreKind(
+        scheme="hbase",
+        title="HBase",
+        url_form="hbase://HOST:PORT[,HOST:PORT...][/[NAMESPACE:]TABLE]",
+        connect="batchkeeper.stores.hbase.backend:connect",
+        capabilities=frozenset(
+            {"ephemerals", "sequences", "expected_revisions", "linearizable_reads"}
+        ),
+        package="protobuf",
+    ),
+    StoreKind(
         scheme="memory",
         title="memory",
         url_form="memory://NAME",

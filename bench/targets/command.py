@@ -26,7 +26,7 @@ from batchkeeper.ops.errors import MetadataStoreError, UnsupportedError
 from batchkeeper.ops.exit_codes import INTERRUPTED, ending_signals
 from batchkeeper.pipeline.arguments import at_least, duration
 from batchkeeper.pipeline.java import JavaMissingError
-from batchkeeper.testing.servers import SERVERS, ServerStartError
+from batchkeeper.testing.servers import ALL_SERVERS, ServerStartError
 from batchkeeper.testing.servers.releases import ServerMissingError
 
 from . import kills, memory, spark
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("stores", nargs="*", metavar="STORE", help=both)
     add("--rows", at_least(10, int), "N", None, "rows to load and export")
     made, add = program(_kills, "how many writes that a kill catches are settled")
-    made.add_argument("store", choices=sorted(SERVERS))
+    made.add_argument("store", choices=sorted(ALL_SERVERS))
     add("--kills", FROM_1, "N", 20, "kills of the server")
     add("--threads", FROM_1, "N", 4, "threads that create paths")
     made, add = program(_memory, "the memory of a long stream of puts")
@@ -185,7 +185,7 @@ def _kills(arguments: argparse.Namespace) -> bool:
     arguments.dir.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="kills-", dir=arguments.dir) as directory,
-        SERVERS[arguments.store](directory) as server,
+        ALL_SERVERS[arguments.store](directory) as server,
     ):
         findings = kills.measure(server, arguments.kills, arguments.threads)
     reached = kills.print_findings(findings)

@@ -14,6 +14,7 @@ from ...ops.errors import StoreClosedError
 from ..backend import Tally
 from .wire.connection import Connection, LostError, Pending, RemoteError, Reply
 from .wire.errors import meaning_of, repeatable
+from .wire.fields import field, number
 from .wire.messages import MESSAGES
 
 __all__ = ["Cluster", "Region"]
@@ -25,7 +26,8 @@ _MAGIC: Final = b"PBUF"
 _REGIONS: Final = "ClientService"
 _MASTER: Final = "MasterService"
 _REGISTRY: Final = "ClientMetaService"
-_BY_NAME: Final = 1
+_BY_NAME: Final = number(1, 1)
+_META_BYTES: Final = 2 * 1024 * 1024
 
 
 class Region(NamedTuple):
@@ -36,16 +38,18 @@ class Region(NamedTuple):
         start: the first key that may lie in it.
         end: the key after it; empty for the last region.
         address: the server that has it.
+        field: the region as the first field of requests.
     """
 
     name: bytes
     start: bytes
     end: bytes
     address: str
+    field: bytes
 
-    @property
-    def specifier(self) -> Any:
-        return MESSAGES.RegionSpecifier(type=_BY_NAME, value=self.name)
+    @classmethod
+    def of(cls, name: bytes, start: bytes, end: bytes, address: str) -> Region:
+        return cls(name, start, end, address, _specifier(name))
 
 
 class Cluster:
@@ -272,27 +276,36 @@ class Cluster:
             raise LostError("no server has the table of regions yet", sent=False)
         namespace, name = self.table
         table = name if namespace == b"default" else namespace + b":" + name
-        request = MESSAGES.ScanRequest(
-            region=MESSAGES.RegionSpecifier(type=_BY_NAME, value=b"hbase:meta,,1"),
-            scan=MESSAGES.Scan(
-                # These rows compare by table, key and time. No name has a space, which is before
-                # all that it can have.
-                start_row=table + b",,",
-                stop_row=table + b" ,,",
-                column=[MESSAGES.Column(family=b"info")],
-            ),
-            number_of_rows=2**31 - 1,
-            close_scanner=True,
-        )
-        reply = self.call(
-            _address(meta.server_name), "Scan", request, MESSAGES.ScanResponse, deadline
-        )
+        # These rows compare by table, key and time. No name has a space, which is before all that
+        # it can have.
+        start, stop = table + b",,", table + b" ,,"
         rows: dict[bytes, dict[bytes, bytes]] = {}
-        for cell in reply.cells:
-            rows.setdefault(cell.row, {})[cell.column] = cell.value
-        if reply.message.more_results_in_region:
-            raise LostError("the table of regions is larger than one answer", sent=False)
-        return rows
+        while True:
+            request = MESSAGES.ScanRequest(
+                scan=MESSAGES.Scan(
+                    start_row=start,
+                    stop_row=stop,
+                    column=[MESSAGES.Column(family=b"info")],
+                    max_result_size=_META_BYTES,
+                ),
+                number_of_rows=2**31 - 1,
+                close_scanner=True,
+            )
+            request.MergeFromString(_specifier(b"hbase:meta,,1"))
+            reply = self.call(
+                _address(meta.server_name), "Scan", request, MESSAGES.ScanResponse, deadline
+            )
+            for cell in reply.cells:
+                rows.setdefault(cell.row, {})[cell.column] = cell.value
+            if not reply.message.more_results_in_region:
+                return rows
+            if reply.cells:
+                start = reply.cells[-1].row + b"\0"
+
+
+def _specifier(region: bytes) -> bytes:
+    """Return a region's name as the first field of requests."""
+    return field(1, _BY_NAME + field(2, region))
 
 
 def answers(address: str) -> bool:
@@ -316,7 +329,7 @@ def _region_in(row: bytes, columns: dict[bytes, bytes]) -> Region | None:
     info = MESSAGES.RegionInfo.FromString(stored.removeprefix(_MAGIC))
     if info.offline or info.split:
         return None
-    return Region(row, info.start_key, info.end_key, (server or b"").decode())
+    return Region.of(row, info.start_key, info.end_key, (server or b"").decode())
 
 
 def _check_whole(regions: list[Region]) -> None:

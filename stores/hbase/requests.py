@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from ...ops.operations import ABSENT
 from .cluster import Cluster, Region
-from .forms import STATES
+from .forms import STATES, gets, multi
 from .layout import NO_ROW, Row, rows_in, session_key
 from .wire.cells import Cell
 from .wire.connection import LostError, Pending, RemoteError, Reply
@@ -51,7 +51,7 @@ class Requests:
         self.saw_sessions: Callable[[], None] = _nothing
 
     def act(
-        self, keys: Sequence[bytes], build: Callable[[int, Any], Any], deadline: float
+        self, keys: Sequence[bytes], build: Callable[[int, bytes], bytes], deadline: float
     ) -> list[Ended]:
         """Send one atomic action for each key, once, and return how each ended.
 
@@ -70,7 +70,7 @@ class Requests:
             places[region.address].append((place, region))
         sent: list[tuple[list[int], Pending | LostError]] = []
         for address, some in places.items():
-            actions = [build(place, region.specifier) for place, region in some]
+            actions = [build(place, region.field) for place, region in some]
             pending = self._begin(address, actions, deadline)
             sent.append(([place for place, _ in some], pending))
         for theirs, pending in sent:
@@ -145,10 +145,13 @@ class Requests:
         if any(meaning_of(error) in {"moved", "lost"} for error in errors):
             self.cluster.moved(deadline)
 
-    def _begin(self, address: str, actions: list[Any], deadline: float) -> Pending | LostError:
-        request = MESSAGES.MultiRequest(region_action=actions)
+    def _begin(
+        self, address: str, actions: Sequence[bytes], deadline: float
+    ) -> Pending | LostError:
         try:
-            return self.cluster.begin(address, "Multi", request, MESSAGES.MultiResponse, deadline)
+            return self.cluster.begin(
+                address, "Multi", multi(actions), MESSAGES.MultiResponse, deadline
+            )
         except LostError as error:
             return error
 
@@ -163,12 +166,9 @@ class Requests:
         for region, some in places.items():
             for start in range(0, len(some), _PART):
                 part = some[start : start + _PART]
-                gets = [
-                    MESSAGES.Action(index=index, get=MESSAGES.Get(row=key, column=columns))
-                    for index, key in enumerate(part)
-                ]
-                action = MESSAGES.RegionAction(region=region.specifier, action=gets)
-                sent.append((part, self._begin(region.address, [action], by)))
+                sent.append(
+                    (part, self._begin(region.address, [gets(region.field, part, columns)], by))
+                )
         failed: dict[bytes, LostError | RemoteError] = {}
         for part, pending in sent:
             try:

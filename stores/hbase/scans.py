@@ -74,12 +74,16 @@ class Walk:
     ) -> Iterator[list[tuple[bytes, Row]]]:
         """Yield the rows from ``start`` to ``end``, which is left out; ``None`` for no end.
 
-        With ``deadline``, all pages have time until then.
+        The first page is asked for at once. With ``deadline``, all pages have time until then.
 
         Raises:
             MetadataStoreError: a page cannot be read in its time.
         """
-        asked: _Page | None = self._ask(start, end, self._by(deadline))
+        return self._pages(self._ask(start, end, self._by(deadline)), end, deadline)
+
+    def _pages(
+        self, asked: _Page | None, end: bytes | None, deadline: float | None
+    ) -> Iterator[list[tuple[bytes, Row]]]:
         while asked is not None:
             rows, after = self._take(asked, end, self._by(deadline))
             asked = None if after is None else self._ask(after, end, self._by(deadline))
@@ -126,7 +130,6 @@ class Walk:
         self._cluster.check()
         region = self._cluster.region_of(start, deadline)
         request = MESSAGES.ScanRequest(
-            region=region.specifier,
             scan=MESSAGES.Scan(
                 start_row=start,
                 stop_row=end or b"",
@@ -136,6 +139,7 @@ class Walk:
             number_of_rows=self._rows,
             close_scanner=True,
         )
+        request.MergeFromString(region.field)
         try:
             pending: Pending | LostError = self._cluster.begin(
                 region.address, "Scan", request, MESSAGES.ScanResponse, deadline
@@ -228,4 +232,5 @@ class HBaseScans:
         for start, end in reversed(stretches) if backwards else stretches:
             for rows in walk.pages(start.encode(), None if end is None else end.encode()):
                 found = sort_keys([key for key, _ in rows])
-                yield found, found.of([row for _, row in rows])
+                if found.paths or found.foreign:  # Not only rows of the client itself.
+                    yield found, found.of([row for _, row in rows])

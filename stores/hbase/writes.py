@@ -48,6 +48,10 @@ _PATIENCE: Final = 120.0
 # The states to keep, of about 300 bytes each, and the counters.
 _KEPT: Final = 20_000
 _COUNTERS: Final = 1_000
+# The scans under way that look below deletes (a server takes some hundred calls), and the rows that
+# each asks for.
+_LOOKS: Final = 64
+_LOOKED_AT: Final = 100
 
 
 @dataclass(slots=True, eq=False)
@@ -487,13 +491,17 @@ class Writer:
         gone = {write.key for write in deletes}
         occupied: set[bytes] = set()
         later: set[bytes] = set()
-        for write in deletes:
-            walk = Walk(self._requests, 0.0, STATES, len(gone))
-            for rows in walk.pages(write.key + b"/", write.key + b"0", deadline):
-                if any(key not in gone for key, _ in rows):
-                    occupied.add(write.key)
-                    break
-                later.add(write.key)
+        walk = Walk(self._requests, 0.0, STATES, min(len(gone), _LOOKED_AT))
+        for start in range(0, len(deletes), _LOOKS):
+            some = deletes[start : start + _LOOKS]
+            # All are asked for before the first answer is awaited.
+            looks = [walk.pages(write.key + b"/", write.key + b"0", deadline) for write in some]
+            for write, pages in zip(some, looks, strict=True):
+                for rows in pages:
+                    if any(key not in gone for key, _ in rows):
+                        occupied.add(write.key)
+                        break
+                    later.add(write.key)
         return occupied, later
 
 
@@ -532,15 +540,15 @@ def _version_after(step: Step, before: Row) -> int:
     return before.version + 1 if isinstance(step.effect, PutValue) else ABSENT
 
 
-def _action(write: _Write, region: Any) -> Any:
+def _action(write: _Write, region: bytes) -> bytes:
     before, after, effect = write.before, write.after, write.step.effect
     assert before is not None
     assert after is not None
     match effect:
         case PutValue():
-            return put(write.key, before, after, effect.value, region)
+            return put(region, write.key, before, after, effect.value)
         case "delete":
-            return remove(write.key, before, after, region)
+            return remove(region, write.key, before, after)
         case "nothing" | PutNext():
             raise AssertionError(f"an effect that is not sent: {effect}")
         case _:

@@ -40,6 +40,7 @@ from .processes import ServerStartError
 from .zookeeper import ZooKeeperServer
 
 __all__ = [
+    "ALL_SERVERS",
     "MEMBERS",
     "SERVERS",
     "EtcdServer",
@@ -50,7 +51,10 @@ __all__ = [
     "check_members",
 ]
 
-#: The servers of the kinds of stores that have one, by scheme.
+#: The servers that the extra ``servers`` brings, by the scheme of their stores.
 SERVERS: Final[Mapping[str, type[LocalServer]]] = {
     server.name: server for server in (EtcdServer, ZooKeeperServer)
 }
+
+#: These, and those that ``batchkeeper servers install`` has to fetch.
+ALL_SERVERS: Final[Mapping[str, type[LocalServer]]] = {**SERVERS, HBaseServer.name: HBaseServer}

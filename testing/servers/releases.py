@@ -35,6 +35,7 @@ __all__ = [
     "ServerMissingError",
     "cached",
     "describe_etcd",
+    "describe_hbase",
     "describe_zookeeper",
     "find_durable_etcd",
     "find_etcd",
@@ -280,6 +281,16 @@ def describe_zookeeper() -> str:
     versions = (re.fullmatch(r"zookeeper-(\d\S*)\.jar", jar.name) for jar in jars)
     version = next((found[1] for found in versions if found), "of unknown version")
     return f"{version} ({jars[0].parent}, on {runtime})"
+
+
+def describe_hbase() -> str:
+    """Return the version and the place of the HBase in use as text, or why there is none."""
+    try:
+        jar = find_hbase_jars()[0]
+        runtime = find_java()
+    except ServerMissingError as error:
+        return str(error)
+    return f"{jar.parent.name.removeprefix('hbase-')} ({jar.parent}, on {runtime})"
 
 
 def find_package(name: str) -> Path | None:

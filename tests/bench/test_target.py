@@ -29,7 +29,7 @@ def listening(url: str) -> bool:
     [
         pytest.param(name, marks=[pytest.mark.server] if name in SERVERS else [])
         for name in BARE_TARGETS
-        if name != "memory"
+        if name not in {"memory", "hbase"}
     ],
 )
 def test_what_was_made_is_gone_even_after_a_failure(name: str, tmp_path: Path) -> None:
@@ -93,7 +93,9 @@ def test_what_cannot_be_removed_is_said(fresh_url: Callable[[str], str], tmp_pat
 def test_a_bare_name_that_is_none_is_refused(tmp_path: Path) -> None:
     """A misspelt target is an error that lists the known names."""
     with (
-        pytest.raises(bk.InvalidSettingError, match="rocksdb, etcd, zookeeper, memory: 'etdc'"),
+        pytest.raises(
+            bk.InvalidSettingError, match="zookeeper, hbase, memory: 'etdc'"
+        ),
         open_target("etdc", tmp_path, pytest.fail),
     ):
         pytest.fail("opened")

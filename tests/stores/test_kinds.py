@@ -14,7 +14,7 @@ import batchkeeper as bk
 from batchkeeper import cli
 from batchkeeper.bench.target import BARE_TARGETS
 from batchkeeper.stores.kinds import BUILT_IN
-from batchkeeper.testing.servers import SERVERS
+from batchkeeper.testing.servers import ALL_SERVERS
 
 from ..programs import run_python
 
@@ -51,6 +51,7 @@ def test_our_stores_state_what_they_can_do() -> None:
             "watches",
         },
         "zookeeper": {"ephemerals", "sequences", "times", "transactions", "watches"},
+        "hbase": {"ephemerals", "expected_revisions", "linearizable_reads", "sequences"},
     }
     assert {name: set(BUILT_IN[name].capabilities) for name in promised} == promised
 
@@ -76,7 +77,7 @@ def test_every_record_names_what_is_there() -> None:
         assert callable(kind.load())
         assert kind.url_form.startswith(f"{name}://")
         # The bench and the tests have one way to make a store of each kind.
-        assert [kind.in_process, kind.local_directory, name in SERVERS].count(True) == 1
+        assert [kind.in_process, kind.local_directory, name in ALL_SERVERS].count(True) == 1
 
 
 def test_what_reads_the_records_knows_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,11 +256,9 @@ def test_nobody_takes_a_scheme_of_ours_over(install: Callable[..., Any]) -> None
 def test_an_unknown_scheme_is_answered_with_those_that_are_known(
     install: Callable[..., Any],
 ) -> None:
-    """Ours, their aliases, and those of entry points, of this package and of others."""
+    """Ours, their aliases, and those of entry points."""
     install("other = other_store:KIND")
-    known = sorted(
-        ["hbase", "other", *(scheme for kind in BUILT_IN.values() for scheme in kind.schemes)]
-    )
+    known = sorted(["other", *(scheme for kind in BUILT_IN.values() for scheme in kind.schemes)])
     assert {"etcds", "zk"} < set(known)
     with pytest.raises(bk.InvalidSettingError, match=rf"\(known: {', '.join(known)}\)"):
         bk.store_kind("nope://x")

@@ -9,6 +9,7 @@ The ratios and their targets are in ``rows.toml``.
 - ``raw_etcd``: the ceilings of etcd
 - ``raw_zookeeper``: the ceilings of ZooKeeper
 - ``raw_rocksdb``: the ceilings of RocksDB
+- ``raw_hbase``: the ceilings of HBase, and scans of it
 - ``coordination``: locks, caches, counters, elections
 - ``hubs``: topics that a hub claims, consume marks, subscriptions
 - ``others``: other clients of the same server, which put or watch

@@ -22,7 +22,7 @@ from batchkeeper.stores.registry import parse_url
 from ..rows import Results, Row, load_rows
 
 # These make the variants.
-from . import coordination, hubs, others, puts  # noqa: F401
+from . import coordination, hubs, others, puts, raw_hbase  # noqa: F401
 from .raw import ceiling
 from .variants import VARIANTS, Variant, in_order
 
@@ -52,7 +52,12 @@ class Extent:
     seconds: float = 0.8
     most: int = 1_000_000
     most_growing: dict[str, int] = field(
-        default_factory=lambda: {"etcd": 150_000, "zookeeper": 40_000, "rocksdb": 500_000}
+        default_factory=lambda: {
+            "etcd": 150_000,
+            "zookeeper": 40_000,
+            "rocksdb": 500_000,
+            "hbase": 100_000,
+        }
     )
 
 

@@ -66,14 +66,18 @@ def ceiling(store: str, name: str) -> Variant:
     """
     module = import_module(f".raw_{store}", __package__)
     kind = name.removeprefix("raw ")
+    if kind == "single puts":
+        return Variant(name, partial(_puts, module, (None,), threads=1))
     if kind == "gets":
         return Variant(name, partial(_gets, module), grows=False)
     return Variant(name, partial(_puts, module, _STAGES[kind]))
 
 
-def _puts(module: Any, stages: Sequence[int | None], there: Target, count: int) -> Figures:
+def _puts(
+    module: Any, stages: Sequence[int | None], there: Target, count: int, **options: int
+) -> Figures:
     raw: Ceiling
-    with module.opened(there) as raw:
+    with module.opened(there, **options) as raw:
 
         def prepare(found: Sequence[Step]) -> list[list[Any]]:
             return [_writes(raw, found, expected) for expected in stages]

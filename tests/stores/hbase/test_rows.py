@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.stores.hbase.cluster import Region
+from batchkeeper.stores.hbase.forms import STATES_AND_VALUES, gets, multi, put, remove
 from batchkeeper.stores.hbase.layout import MARKS, NO_ROW, Row, rows_in
 from batchkeeper.stores.hbase.sequences import Entry, Taken, pack, unpack
 from batchkeeper.stores.hbase.wire.cells import Cell, cells_in
@@ -40,6 +42,51 @@ def test_a_row_tells_its_last_changes() -> None:
     assert (unpack(pack(taken)), unpack(b"")) == (taken, (0, ()))
     with pytest.raises(bk.UnsupportedError, match="not written by this client"):
         rows_in([Cell(b"/a", b"f:n", 1, b"short")])
+
+
+def test_what_is_written_by_the_thousand_is_what_the_messages_say() -> None:
+    """The bytes of changes and gets, which are written without messages, are those of messages."""
+    region = Region.of(b"t,,1.x.", b"", b"", "h:1")
+    for size, when in ((0, 1), (3, 2**14), (200, 2**41), (70_000, 2**62)):
+        key, value = b"/" + b"k" * size, b"v" * size
+        before = Row(b"s" * 24, 1, 0, when - 1)
+        after = Row(b"t" * size, 2, 1, when)
+        changes = [
+            put(region.field, key, before, after, value),
+            remove(region.field, key, before, after),
+        ]
+        read = gets(region.field, [key] * 300, STATES_AND_VALUES)
+        sent = MESSAGES.MultiRequest.FromString(multi([*changes, read]))
+        assert sent.SerializeToString() == multi([*changes, read])
+        assert {action.region.value for action in sent.region_action} == {region.name}
+        assert {action.region.type for action in sent.region_action} == {1}
+        first, second, third = sent.region_action
+        for change in (first, second):
+            condition = change.condition
+            assert (change.atomic, condition.row, condition.family) == (True, key, b"f")
+            assert (condition.qualifier, condition.compare_type) == (b"n", 2)
+            compared = MESSAGES.BinaryComparator.FromString(
+                condition.comparator.serialized_comparator
+            )
+            assert compared.comparable.value == before.state
+        (made,) = [action.mutation for action in first.action]
+        assert (made.row, made.mutate_type, made.column_value[0].family) == (key, 2, b"f")
+        cells = [
+            (cell.qualifier, cell.value, cell.timestamp)
+            for cell in made.column_value[0].qualifier_value
+        ]
+        assert cells == [(b"n", after.state, when), (b"v", value, when)]
+        left, gone = [action.mutation for action in second.action]
+        assert [action.index for action in second.action] == [0, 1]
+        assert (left.mutate_type, gone.mutate_type) == (2, 3)
+        assert [(pair.name, len(pair.value)) for pair in left.attribute] == [("_ttl", 8)]
+        assert [
+            (cell.qualifier, cell.timestamp, cell.delete_type)
+            for cell in gone.column_value[0].qualifier_value
+        ] == [(b"n", when - 1, 1), (b"v", when - 1, 1)]
+        assert [action.index for action in third.action] == [*range(300)]
+        asked = third.action[299].get
+        assert (asked.row, [*asked.column[0].qualifier]) == (key, [b"n", b"v"])
 
 
 def test_cells_and_messages_are_those_of_hbase() -> None:
