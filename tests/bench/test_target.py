@@ -93,9 +93,7 @@ def test_what_cannot_be_removed_is_said(fresh_url: Callable[[str], str], tmp_pat
 def test_a_bare_name_that_is_none_is_refused(tmp_path: Path) -> None:
     """A misspelt target is an error that lists the known names."""
     with (
-        pytest.raises(
-            bk.InvalidSettingError, match="zookeeper, hbase, memory: 'etdc'"
-        ),
+        pytest.raises(bk.InvalidSettingError, match="zookeeper, hbase, memory: 'etdc'"),
         open_target("etdc", tmp_path, pytest.fail),
     ):
         pytest.fail("opened")
