@@ -119,6 +119,8 @@ class Row(NamedTuple):
         later = self.changes - change.changes
         if later < 0:
             return None  # The path was deleted, and forgotten.
+        if self.time < change.time + later:
+            return False  # Its time would be later: it grows with every change.
         start = _NUMBERS.size + later * _MARK_SIZE
         mark = self.state[start : start + _MARK_SIZE]
         first = change.state[_NUMBERS.size : _NUMBERS.size + _MARK_SIZE]

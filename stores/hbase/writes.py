@@ -1,8 +1,10 @@
 """Writes: each once, with its own outcome; see ``layout`` for how.
 
 A write reads the state of its row, or has it from an earlier call, decides, and replaces that
-state. If another client was faster, it reads again. If its answer is lost, the marks of the row
-tell whether it was applied. If the old state is there, it may still be: it is sent again as it is.
+state. A put that expects no value is sent at once, as if there were no row, and so are others while
+most paths turn out to be new. If another client was faster, it reads again. If its answer is lost,
+the marks of the row tell whether it was applied. If the old state is there, it may still be: it is
+sent again as it is.
 """
 
 from __future__ import annotations
@@ -48,6 +50,9 @@ _PATIENCE: Final = 120.0
 # The states to keep, of about 300 bytes each, and the counters.
 _KEPT: Final = 20_000
 _COUNTERS: Final = 1_000
+# Puts are sent without a read if more than this share of unknown paths had no row lately.
+_MOSTLY: Final = 0.75
+_WEIGHT: Final = 0.25
 # The scans under way that look below deletes (a server takes some hundred calls), and the rows that
 # each asks for.
 _LOOKS: Final = 64
@@ -69,6 +74,7 @@ class _Write:
         shared: whether other clients may make the same change, with the same mark.
         owner: the session that a value which this creates ends with, or 0.
         number: the number of that session.
+        guessed: whether its first state is a guess: that there is no row.
         answer: its answer, once it is ``done``.
     """
 
@@ -82,6 +88,7 @@ class _Write:
     shared: bool = False
     owner: int = 0
     number: int = 0
+    guessed: bool = False
     answer: Answer = None
     done: bool = False
 
@@ -146,6 +153,9 @@ class Writer:
         self._client = os.urandom(8)
         self._numbers = itertools.count(1)  # Taking one is atomic.
         self._states = _States()
+        # The share of paths without a row among those that were not known lately. No lock, because
+        # it is a guess.
+        self._new = 0.0
         self.session: _Session
         # Counters that this client was the last to change, with the next number: all that have
         # smaller ones are there. Each step on it is atomic.
@@ -255,8 +265,15 @@ class Writer:
             refusal = UnsupportedError("the hbase store has no transactions", path=write.path)
             return _Write(Step(write.path, "any", "nothing"), b"", answer=refusal, done=True)
         key = lowered.path.encode()
-        numbered = isinstance(lowered.effect, PutNext)
-        return _Write(lowered, key, None if numbered else self._states.take(key))
+        if isinstance(lowered.effect, PutNext):
+            return _Write(lowered, key)
+        made = _Write(lowered, key, self._states.take(key))
+        condition = lowered.condition
+        if made.before is None and (
+            condition == "absent" or (condition == "any" and self._new > _MOSTLY)
+        ):
+            made.before, made.guessed = NO_ROW, True
+        return made
 
     def _number(self, above: str, left: list[_Write], deadline: float) -> None:
         """Execute sequential puts below a parent, in their order."""
@@ -411,6 +428,7 @@ class Writer:
         if not unknown:
             return
         rows = self._requests.read([write.key for write in unknown], STATES, deadline)
+        self._learn([write.key not in rows for write in unknown if not write.guessed])
         for write in unknown:
             row = rows.get(write.key, NO_ROW)
             if write.perhaps and write.before is not None and write.after is not None:
@@ -449,6 +467,13 @@ class Writer:
             lambda place, region: _action(sent[place], region),
             deadline,
         )
+        self._learn(
+            [
+                end.processed
+                for write, end in zip(sent, ended, strict=True)
+                if write.guessed and write.step.condition == "any" and isinstance(end, Written)
+            ]
+        )
         for write, end in zip(sent, ended, strict=True):
             match end:
                 case Written(True):
@@ -468,6 +493,11 @@ class Writer:
                         write.perhaps = write.lost = True
                     elif not write.perhaps:
                         write.after = None
+
+    def _learn(self, new: Sequence[bool]) -> None:
+        """Note which paths had no row, of those whose states were not known."""
+        if new:
+            self._new += _WEIGHT * (sum(new) / len(new) - self._new)
 
     def _applied(self, write: _Write, *, keep: bool = True) -> None:
         after = write.after

@@ -37,6 +37,10 @@ def test_a_row_tells_its_last_changes() -> None:
             assert row.has(mine) is (True if known else None)
             assert row.has(theirs) is (False if known else None)
     assert NO_ROW.has(row) is None  # It was deleted, and forgotten.
+    # Too many changes for the marks, but not in the time since then.
+    late = NO_ROW._replace(time=row.time - len(changes)).changed(0, b"late!" + bytes(11))
+    assert row.has(late._replace(time=row.time - 2 * MARKS + 1)) is None
+    assert row.has(late._replace(time=row.time - 2 * MARKS + 2)) is False
     created = NO_ROW.changed(0, b"mine!" + bytes(11))
     taken = Taken(2**40, [Entry("/é/a-0000000001", created, b"x"), Entry("/b", created, b"")])
     assert (unpack(pack(taken)), unpack(b"")) == (taken, (0, ()))
