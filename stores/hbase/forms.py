@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from .layout import FAMILY, STATE, TOMBSTONE_MS, VALUE, Row
-from .wire.fields import Encoded, field, number
+from ...ops.operations import ABSENT
+from .layout import FAMILY, STATE, TOMBSTONE_MS, VALUE, VERSION_AT, Row
+from .wire.fields import Encoded, field, number, varint
 from .wire.messages import MESSAGES
 
-__all__ = ["STATES", "STATES_AND_VALUES", "gets", "multi", "put", "remove"]
+__all__ = ["STATES", "STATES_AND_VALUES", "gets", "multi", "put", "remove", "scan"]
 
 _PUT: Final = number(2, 2)
 _DELETE: Final = number(2, 3)
@@ -21,6 +22,20 @@ _VALUE_CELL: Final = field(1, VALUE)
 _TTL: Final = field(5, field(1, b"_ttl") + field(2, TOMBSTONE_MS.to_bytes(8)))
 _COMPARATOR: Final = field(1, b"org.apache.hadoop.hbase.filter.BinaryComparator")
 _EQUAL: Final = 2
+# The server passes over what is left of deleted paths: their version is -1.
+_COMPONENT: Final = field(1, ABSENT.to_bytes(8, signed=True)) + number(2, VERSION_AT)
+_IS_NOT: Final = number(3, 3) + field(
+    4,
+    field(1, b"org.apache.hadoop.hbase.filter.BinaryComponentComparator") + field(2, _COMPONENT),
+)
+_LIVING: Final = field(
+    5,
+    field(1, b"org.apache.hadoop.hbase.filter.SingleColumnValueFilter")
+    + field(2, field(1, FAMILY) + field(2, STATE) + _IS_NOT + number(5, 1)),
+)
+# And it says how far it came, where it did so for long (field 24).
+_CURSOR: Final = varint(24 << 3) + varint(1)
+_CLOSED: Final = number(5, 1)
 _CONDITION: Final = field(2, FAMILY) + field(3, STATE) + number(4, _EQUAL)
 
 #: The columns of a read without values, and with them.
@@ -67,6 +82,15 @@ def gets(region: bytes, keys: Sequence[bytes], columns: Sequence[Any]) -> bytes:
         for index, key in enumerate(keys)
     ]
     return b"".join((region, *actions))
+
+
+def scan(
+    region: bytes, start: bytes, end: bytes, columns: Sequence[Any], rows: int, size: int
+) -> Encoded:
+    """Return the request of the first ``rows`` values of a stretch, in about ``size`` bytes."""
+    wanted = b"".join(field(1, column.SerializeToString()) for column in columns)
+    stretch = field(3, start) + field(4, end) + _LIVING + number(10, size) + _CURSOR
+    return Encoded(region + field(2, wanted + stretch) + number(4, rows) + _CLOSED)
 
 
 def multi(actions: Iterable[bytes]) -> Encoded:

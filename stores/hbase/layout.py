@@ -22,7 +22,9 @@ than before. It is the revision. So a change is never hidden by an earlier one, 
 say, and the revisions of one path grow, also over a delete. Those of different paths compare as
 well as the clocks of the clients agree.
 
-A deleted path keeps ``f:n``, with the version -1, for a day; then HBase removes it.
+A deleted path keeps ``f:n``, with the version -1, for an hour; then HBase removes it. No request is
+late for so long: before that, the region of a server that hangs is another server's. Nor may the
+clock of a client be so far behind, or it would put values with times from before the delete.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ __all__ = [
     "STATE",
     "TOMBSTONE_MS",
     "VALUE",
+    "VERSION_AT",
     "Row",
     "rows_in",
     "session_key",
@@ -54,10 +57,12 @@ __all__ = [
 FAMILY: Final = b"f"
 STATE: Final = b"n"
 VALUE: Final = b"v"
+#: Where the version begins in ``f:n``.
+VERSION_AT: Final = 8
 #: The most marks that a row keeps.
 MARKS: Final = 8
 #: Milliseconds after which HBase removes what is left of a deleted path.
-TOMBSTONE_MS: Final = 86_400_000
+TOMBSTONE_MS: Final = 3_600_000
 
 #: The rows of sessions, and those that name what each owns.
 SESSIONS: Final = f"/{OWN}/sessions"

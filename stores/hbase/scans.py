@@ -18,7 +18,7 @@ from ..keys import Sorted, sort_keys
 from ..refusals import partly_removed
 from ..spans import evenly, with_outside
 from .cluster import Region
-from .forms import STATES, STATES_AND_VALUES
+from .forms import STATES, STATES_AND_VALUES, scan
 from .layout import Row, rows_in
 from .requests import Requests
 from .wire.connection import LostError, Pending, RemoteError
@@ -87,7 +87,6 @@ class Walk:
         while asked is not None:
             rows, after = self._take(asked, end, self._by(deadline))
             asked = None if after is None else self._ask(after, end, self._by(deadline))
-            # What is left of deleted paths counts for nobody.
             if self._hides and any(row.owner for _, row in rows):
                 rows = [*self._requests.living(dict(rows), self._by(deadline)).items()]
             living = [(key, row) for key, row in rows if row.version != ABSENT]
@@ -119,7 +118,7 @@ class Walk:
         rows = rows_in(reply.cells)
         if reply.message.more_results_in_region:
             # A page may be empty, if the server took long to find a row.
-            after = rows[-1][0] + b"\0" if rows else asked.start
+            after = rows[-1][0] + b"\0" if rows else reply.message.cursor.row or asked.start
         else:
             after = asked.region.end
             if not after or (end is not None and after >= end):
@@ -129,17 +128,7 @@ class Walk:
     def _ask(self, start: bytes, end: bytes | None, deadline: float) -> _Page:
         self._cluster.check()
         region = self._cluster.region_of(start, deadline)
-        request = MESSAGES.ScanRequest(
-            scan=MESSAGES.Scan(
-                start_row=start,
-                stop_row=end or b"",
-                column=self._columns,
-                max_result_size=_PAGE_BYTES,
-            ),
-            number_of_rows=self._rows,
-            close_scanner=True,
-        )
-        request.MergeFromString(region.field)
+        request = scan(region.field, start, end or b"", self._columns, self._rows, _PAGE_BYTES)
         try:
             pending: Pending | LostError = self._cluster.begin(
                 region.address, "Scan", request, MESSAGES.ScanResponse, deadline

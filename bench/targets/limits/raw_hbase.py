@@ -18,7 +18,7 @@ from batchkeeper.bench.workload import WrongAnswerError
 from batchkeeper.ops.operations import ABSENT
 from batchkeeper.stores.backend import Tally
 from batchkeeper.stores.hbase.cluster import Cluster
-from batchkeeper.stores.hbase.forms import STATES, STATES_AND_VALUES, gets, multi, put
+from batchkeeper.stores.hbase.forms import STATES, STATES_AND_VALUES, gets, multi, put, scan
 from batchkeeper.stores.hbase.layout import NO_ROW, Row
 from batchkeeper.stores.hbase.wire.connection import Reply
 from batchkeeper.stores.hbase.wire.fields import Encoded
@@ -32,6 +32,7 @@ from .variants import variant
 _IN_FLIGHT: Final = 4
 _TIMEOUT: Final = 60.0
 _PAGE_ROWS: Final = 5_000
+_PAGE_BYTES: Final = 4 << 20
 
 
 class _Request(NamedTuple):
@@ -97,11 +98,9 @@ class _HBase:
         """Read the rows of a stretch, and return their number."""
         found = 0
         while True:
-            scan = MESSAGES.Scan(
-                start_row=start, stop_row=end, column=STATES_AND_VALUES, max_result_size=4 << 20
+            request = scan(
+                self._region.field, start, end, STATES_AND_VALUES, _PAGE_ROWS, _PAGE_BYTES
             )
-            request = MESSAGES.ScanRequest(scan=scan, number_of_rows=_PAGE_ROWS, close_scanner=True)
-            request.MergeFromString(self._region.field)
             reply = self.send("Scan", request, MESSAGES.ScanResponse)
             found += len(reply.cells) // 2
             if not reply.message.more_results_in_region:

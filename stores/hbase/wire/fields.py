@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["Encoded", "field", "number"]
+__all__ = ["Encoded", "field", "number", "varint"]
 
 _SMALL: Final = 1 << 14
 

@@ -80,7 +80,8 @@ ScanRequest: 1 region RegionSpecifier, 2 scan Scan, 3 scanner_id uint64, 4 numbe
     8 client_handles_heartbeats bool, 11 limit_of_rows uint32
 ScanResponse: *1 cells_per_result uint32, 2 scanner_id uint64, 3 more_results bool, 4 ttl uint32,
     *5 results Result, *7 partial_flag_per_result bool, 8 more_results_in_region bool,
-    9 heartbeat_message bool
+    9 heartbeat_message bool, 12 cursor Cursor
+Cursor: 1 row bytes
 """
 
 _PACKAGE: Final = "batchkeeper.hbase"
