@@ -367,12 +367,13 @@ class Writer:
         """Send writes until each has its answer, or for ``patience`` seconds after the deadline."""
         attempts = 0
         while left:
-            by = deadline + patience if any(write.open for write in left) else deadline
             failed: list[LostError | RemoteError] = []
             try:
-                self._round(left, failed, by, look_below=look_below)
+                self._round(left, failed, _until(left, deadline, patience), look_below=look_below)
                 if failed:
                     self._cluster.tally.add("retry")
+                    # Only the round has shown which of them may have been applied.
+                    by = _until(left, deadline, patience)
                     if self._cluster.pause(attempts, by):
                         self._requests.relocate(failed, by)
                     attempts += 1
@@ -533,6 +534,11 @@ class Writer:
                         break
                     later.add(write.key)
         return occupied, later
+
+
+def _until(writes: Sequence[_Write], deadline: float, patience: float) -> float:
+    """Return until when writes are sent, or their outcomes looked for."""
+    return deadline + patience if any(write.open for write in writes) else deadline
 
 
 def _raise_but(
