@@ -52,6 +52,7 @@ nitpick_ignore_regex = [
     ),
     (r"py:class", r"batchkeeper\.batching\.hooks\.\w+Hook"),  # Hook is any of them.
     (r"py:class", r"batchkeeper\.stores\.backend\.(Session|Watches)"),
+    (r"py:class", r"batchkeeper\.ops\.steps\.PartRequest"),
     (r"py:class", r"batchkeeper\.testing\.faults\.injector\.Target"),
 ]
 

@@ -18,6 +18,7 @@
 - ``spans``: the stretches of the order of paths that a scan covers
 """
 
+from ..ops.steps import At, PutNext, PutValue, Step, lower, step_of
 from .backend import (
     Answer,
     Backend,
@@ -32,30 +33,45 @@ from .backend import (
     Tally,
     WriteRequest,
     send_by,
+    to_its_end,
 )
 from .kinds import BUILT_IN, StoreKind
+from .refusals import State, decide, partly_removed
 from .registry import connect, parse_url, store_kind
+from .spans import evenly, spans
 from .urls import ConnectOptions, StoreURL
 
 __all__ = [
     "BUILT_IN",
     "Answer",
+    "At",
     "Backend",
     "ConnectOptions",
     "Deadline",
     "History",
     "Limits",
     "PassingBackend",
+    "PutNext",
+    "PutValue",
     "ReadRequest",
     "Request",
     "RequestRefusedError",
     "Scans",
+    "State",
+    "Step",
     "StoreKind",
     "StoreURL",
     "Tally",
     "WriteRequest",
     "connect",
+    "decide",
+    "evenly",
+    "lower",
     "parse_url",
+    "partly_removed",
     "send_by",
+    "spans",
+    "step_of",
     "store_kind",
+    "to_its_end",
 ]

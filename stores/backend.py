@@ -224,6 +224,9 @@ class Backend(Protocol):
     deadline: the engine has then already ended the operations for their callers, and holds back
     later ones on the same paths.
 
+    The engine calls ``write`` and ``read`` on threads of its own. It calls ``sync`` and the facets
+    on their caller's thread, where Ctrl-C can strike at any point: see ``to_its_end``.
+
     ``limits`` may become smaller as a back end learns its server's limits, and grow back if that
     was wrong. It then returns another object; the engine checks after each call.
 

@@ -53,10 +53,11 @@ IN_MEMORY = (
     "docs/watches.md",
 )
 ON_ETCD = ("docs/counters.md", "docs/quickstart.md", "docs/stores.md")
-#: Those that have tests of their own: below, and in tests/pipeline.
+#: Those that have tests of their own: below, in tests/pipeline and in tests/testing.
 ELSEWHERE = (
     "docs/hubs.md",
     "docs/observability.md",
+    "docs/reference/extending.md",
     "docs/spark.md",
     "docs/spark-cluster.md",
     "docs/testing.md",

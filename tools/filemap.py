@@ -40,7 +40,7 @@ def packages() -> Iterator[Path]:
     """Yield the folders of the package but the root, without those of generated modules."""
     for head in sorted(ROOT.glob("[a-z]*/**/__init__.py")):
         folder = head.parent.relative_to(ROOT)
-        if folder.parts[0] not in {"build", "tests"} and "_sync" not in folder.parts:
+        if folder.parts[0] not in {"build", "examples", "tests"} and "_sync" not in folder.parts:
             yield folder
 
 
