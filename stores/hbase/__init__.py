@@ -32,5 +32,7 @@ KIND: Final = StoreKind(
     url_form="hbase://HOST:PORT[,HOST:PORT...][/[NAMESPACE:]TABLE]",
     connect=f"{__name__}.backend:connect",
     capabilities=frozenset({"ephemerals", "sequences", "linearizable_reads", "expected_revisions"}),
+    aliases=("hbases",),
+    url_note="hbases:// for TLS",
     package="protobuf",
 )

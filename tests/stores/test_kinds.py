@@ -257,9 +257,8 @@ def test_an_unknown_scheme_is_answered_with_those_that_are_known(
 ) -> None:
     """Ours, their aliases, and those of entry points, of this package and of others."""
     install("other = other_store:KIND")
-    known = sorted(
-        ["hbase", "other", *(scheme for kind in BUILT_IN.values() for scheme in kind.schemes)]
-    )
+    ours = [scheme for kind in BUILT_IN.values() for scheme in kind.schemes]
+    known = sorted(["hbase", "hbases", "other", *ours])
     assert {"etcds", "zk"} < set(known)
     with pytest.raises(bk.InvalidSettingError, match=rf"\(known: {', '.join(known)}\)"):
         bk.store_kind("nope://x")

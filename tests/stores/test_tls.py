@@ -51,7 +51,9 @@ def files(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-@pytest.mark.parametrize("url", ["etcds://127.0.0.1:1?", "zk://127.0.0.1:1?use_ssl=true&"])
+@pytest.mark.parametrize(
+    "url", ["etcds://127.0.0.1:1?", "zk://127.0.0.1:1?use_ssl=true&", "hbases://127.0.0.1:1?"]
+)
 def test_files_are_checked_before_anything_connects(url: str, files: dict[str, Path]) -> None:
     """The error names the option, the file and the reason, and nothing asks for a passphrase."""
     right = {name: files[name] for name in ("ca", "cert", "key")}

@@ -3,5 +3,6 @@
 - ``messages``: the messages of the protocol
 - ``cells``: the cells beside a message
 - ``connection``: one connection to one server
+- ``encryption``: TLS around the socket of a connection
 - ``errors``: the one table that interprets a failed call
 """
