@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from batchkeeper.stores.hbase.wire.connection import Connection, LostError
 from batchkeeper.stores.hbase.wire.encryption import CertificateError, EncryptedSocket
+from batchkeeper.stores.hbase.wire.messages import MESSAGES
 from batchkeeper.stores.tls import TlsFiles, TlsSettings
 
 from ...waiting import PATIENCE, soon
@@ -194,3 +196,23 @@ def test_a_refused_certificate(certificates: Certificates, newest: ssl.TLSVersio
             if files.cert or newest == ssl.TLSVersion.TLSv1_3:
                 assert isinstance(caught.value, CertificateError)
                 assert caught.value.ours
+
+
+def test_a_refusal_that_arrives_while_a_request_is_sent(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has closed before the reader has read why; the call still ends with that."""
+    receive = EncryptedSocket.recv
+
+    def late(made: EncryptedSocket, size: int) -> bytes:
+        time.sleep(0.3)
+        return receive(made, size)
+
+    monkeypatch.setattr(EncryptedSocket, "recv", late)
+    with serving(encrypting(certificates, lambda peer: None, asks=True)) as port:
+        tls = TlsFiles(str(certificates.ca)).context()
+        connection = Connection(f"127.0.0.1:{port}", "ClientMetaService", "me", PATIENCE, tls)
+        time.sleep(0.1)
+        with pytest.raises(LostError, match="requires one") as caught:
+            connection.begin("X", MESSAGES.Empty(), MESSAGES.Empty, soon()).wait(soon())
+    assert (caught.value.refused, caught.value.sent) == ("client", False)
