@@ -178,7 +178,11 @@ class Connection:
             made = socket.create_connection((host, int(port)), timeout)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             line = made if tls is None else EncryptedSocket(made, tls, host, deadline)
-            line.sendall(_PREAMBLE + _LENGTH.pack(len(header)) + header)
+            try:
+                line.sendall(_PREAMBLE + _LENGTH.pack(len(header)) + header)
+            except OSError:
+                line.recv(1)  # With TLS, this raises what the server says to it.
+                raise
             line.settimeout(None)
         except (OSError, ValueError) as error:  # ValueError: a name that no host can have
             if made is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -198,21 +199,54 @@ def test_a_refused_certificate(certificates: Certificates, newest: ssl.TLSVersio
                 assert caught.value.ours
 
 
-def test_a_refusal_that_arrives_while_a_request_is_sent(
-    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_refusal_that_arrives_while_something_is_sent(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch, opens: bool
 ) -> None:
-    """The server has closed before the reader has read why; the call still ends with that."""
-    receive = EncryptedSocket.recv
+    """The server has closed before anybody reads why; the connection, or its call, says it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificates.issue(None))
+    context.verify_mode = ssl.CERT_REQUIRED
+    goes_on, closed = threading.Event(), threading.Event()
 
-    def late(made: EncryptedSocket, size: int) -> bytes:
-        time.sleep(0.3)
+    def refuse(accepted: socket.socket) -> None:
+        arrived, leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(arrived, leaving, server_side=True)
+        for flight in range(3):
+            with suppress(ssl.SSLError):
+                tls.do_handshake()
+            accepted.sendall(leaving.read())
+            if flight < 2:
+                arrived.write(accepted.recv(65536))
+            if flight == 1:  # the client's certificate, or none
+                assert goes_on.wait(PATIENCE)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()  # It takes nothing more, from now on.
+        closed.set()
+
+    send, receive = EncryptedSocket.sendall, EncryptedSocket.recv
+
+    def late_send(made: EncryptedSocket, data: bytes) -> None:
+        if opens:
+            goes_on.set()
+            assert closed.wait(PATIENCE)
+        send(made, data)
+
+    def late_receive(made: EncryptedSocket, size: int) -> bytes:
+        assert closed.wait(PATIENCE)
+        time.sleep(0.3 * (not opens))  # The call is sent first.
         return receive(made, size)
 
-    monkeypatch.setattr(EncryptedSocket, "recv", late)
-    with serving(encrypting(certificates, lambda peer: None, asks=True)) as port:
-        tls = TlsFiles(str(certificates.ca)).context()
+    monkeypatch.setattr(EncryptedSocket, "sendall", late_send)
+    monkeypatch.setattr(EncryptedSocket, "recv", late_receive)
+    tls = TlsFiles(str(certificates.ca)).context()
+
+    def call(port: int) -> None:
         connection = Connection(f"127.0.0.1:{port}", "ClientMetaService", "me", PATIENCE, tls)
-        time.sleep(0.1)
-        with pytest.raises(LostError, match="requires one") as caught:
-            connection.begin("X", MESSAGES.Empty(), MESSAGES.Empty, soon()).wait(soon())
+        goes_on.set()
+        assert closed.wait(PATIENCE)
+        connection.begin("X", MESSAGES.Empty(), MESSAGES.Empty, soon()).wait(soon())
+
+    with serving(refuse) as port, pytest.raises(LostError, match="requires one") as caught:
+        call(port)
     assert (caught.value.refused, caught.value.sent) == ("client", False)
