@@ -262,7 +262,10 @@ class Connection:
     def _break(self, reason: str, *, refused: bool = False) -> None:
         with self._lock:
             if self._broken is None:
-                self._broken, self._refused = reason, refused
+                self._refused, self._broken = (
+                    refused,
+                    reason,
+                )  # The latter is read without the lock.
             ended, self._pending = [*self._pending.values()], {}
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

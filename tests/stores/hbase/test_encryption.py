@@ -55,6 +55,11 @@ def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
             assert not server.is_alive()
 
 
+def answering(answer: bytes) -> Callable[[socket.socket], None]:
+    """Return a server that sends something to whoever connects."""
+    return lambda accepted: accepted.sendall(answer)
+
+
 def encrypting(
     certificates: Certificates, then: Callable[[ssl.SSLSocket], None], *, asks: bool = False
 ) -> Callable[[socket.socket], None]:
@@ -166,12 +171,16 @@ def test_what_ends_a_handshake(certificates: Certificates) -> None:
     remedy = "hbases:// is with TLS, hbase:// without"
     for answer in (b"", b"HTTP/1.1 400 Bad Request\r\n"):
         with (
-            serving(lambda accepted, answer=answer: accepted.sendall(answer)) as port,  # type: ignore[misc]
+            serving(answering(answer)) as port,
             pytest.raises(ConnectionError, match=f"handshake fails: .*{remedy}"),
         ):
             encrypted(port, right)
     over = threading.Event()
-    with serving(lambda accepted: over.wait(PATIENCE) and None) as port:  # type: ignore[func-returns-value]
+
+    def be_silent(accepted: socket.socket) -> None:
+        over.wait(PATIENCE)
+
+    with serving(be_silent) as port:
         began = time.monotonic()
         with pytest.raises(ConnectionError, match=f"timed out .*{remedy}"):
             encrypted(port, right, seconds=0.2)

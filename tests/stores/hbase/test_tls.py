@@ -136,6 +136,11 @@ def test_a_server_that_is_not_trusted(server: TlsHBase, tmp_path: Path) -> None:
         with pytest.raises(bk.StoreUnavailableError, match=remedy):
             bk.open_store(url, connect_timeout=PATIENCE)
     assert time.monotonic() - began < 30.0
+    # Another server may be trusted, once it is back.
+    began = time.monotonic()
+    with pytest.raises(bk.StoreUnavailableError, match="the option 'ca' names the authorities"):
+        bk.open_store(server.url_of("t", "127.0.0.1:1,127.0.0.1", ca=other), connect_timeout=1.0)
+    assert time.monotonic() - began > 0.9
     url = server.url_of("t", "localhost", check_hostname="false")
     with bk.open_store(url, connect_timeout=PATIENCE) as store:
         assert result(store.put("/a", b"1")).version >= 0
