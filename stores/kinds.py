@@ -189,6 +189,8 @@ _RECORDS: Final = (
         capabilities=frozenset(
             {"ephemerals", "sequences", "expected_revisions", "linearizable_reads"}
         ),
+        aliases=("hbases",),
+        url_note="hbases:// for TLS",
         package="protobuf",
     ),
     StoreKind(

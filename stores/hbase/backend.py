@@ -15,6 +15,7 @@ from ...ops.errors import (
     UnsupportedError,
 )
 from ..backend import Answer, Backend, Limits, ReadRequest, Scans, Tally, WriteRequest
+from ..tls import TlsFiles, TlsSettings
 from ..urls import ConnectOptions, StoreURL
 from . import reads, tables
 from .cluster import Cluster
@@ -26,6 +27,7 @@ from .writes import Writer
 __all__ = ["connect"]
 
 _PORT: Final = 16000
+_FILES: Final = ("ca", "cert", "key", "key_passphrase_file")
 _NAME: Final = re.compile(r"(?:([A-Za-z0-9_]+):)?([A-Za-z0-9_][A-Za-z0-9_.-]*)")
 _TABLE: Final = "batchkeeper"
 _MIB: Final = 1024 * 1024
@@ -97,15 +99,19 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     table is created, unless ``create`` is false.
 
     Options: ``user`` (the name of the client, by default that of the process's user) and
-    ``max_value_bytes`` (just below 10 MiB).
+    ``max_value_bytes`` (just below 10 MiB). ``hbases`` uses TLS, with the options ``ca``, ``cert``,
+    ``key`` and ``key_passphrase_file`` (names of files) and ``check_hostname`` (true).
 
     Raises:
         InvalidSettingError: an option is wrong, or the table is another one's.
         StoreUnavailableError: no server answers.
         UnsupportedError: the server is no HBase that this client knows.
-        AuthenticationError: the user may not do this.
+        AuthenticationError: the user may not do this, or the server refuses the certificate.
     """
-    url.check_options(("user", "max_value_bytes"))
+    encrypted = url.scheme == "hbases"
+    url.check_options(
+        ("user", "max_value_bytes", *((*_FILES, "check_hostname") if encrypted else ()))
+    )
     if options.username is not None or options.password is not None:
         raise UnsupportedError(
             "the hbase store has no passwords: HBase knows names alone (?user=NAME), or Kerberos, "
@@ -121,12 +127,14 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     namespace, table = match[1] or "default", match[2]
     addresses = url.addresses(_PORT)
     largest = url.number("max_value_bytes", DEFAULT_MAX_VALUE_BYTES)
+    tls = _tls(url) if encrypted else None
     cluster = Cluster(
         addresses,
         (namespace.encode(), table.encode()),
         url.options.get("user") or _user(),
         options.connect_timeout,
         Tally(),
+        tls,
     )
     options.abandonment.ends_with(cluster.close)
     try:
@@ -138,6 +146,11 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
         cluster.close()
         raise
     return _HBaseBackend(cluster, largest, options.session_timeout)
+
+
+def _tls(url: StoreURL) -> TlsSettings:
+    files = TlsFiles(**{name: url.options.get(name) for name in _FILES})
+    return TlsSettings(files, check_hostname=url.flag("check_hostname", True))
 
 
 def _user() -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from ...ops.backoff import Backoff
 from ...ops.errors import StoreClosedError
 from ..backend import Tally
+from ..tls import TlsSettings
 from .wire.connection import Connection, LostError, Pending, RemoteError, Reply
 from .wire.errors import meaning_of, repeatable
 from .wire.fields import field, number
@@ -61,6 +62,7 @@ class Cluster:
         user: the name of the client.
         connect_timeout: seconds for one connection.
         tally: counts reconnections and repetitions.
+        tls: the settings of TLS; ``None`` without it.
     """
 
     def __init__(
@@ -70,12 +72,14 @@ class Cluster:
         user: str,
         connect_timeout: float,
         tally: Tally,
+        tls: TlsSettings | None = None,
     ) -> None:
         self.addresses = tuple(addresses)
         self.table = table
         self.tally = tally
         self._user = user
         self._connect_timeout = connect_timeout
+        self._tls = tls
         self._process = os.getpid()
         self._lock = threading.Lock()  # guards the following fields
         self._connections: dict[tuple[str, str], Connection] = {}
@@ -132,7 +136,7 @@ class Cluster:
         Raises:
             LostError: it was not sent.
         """
-        return self._connection(address, _REGIONS).begin(method, request, response, by)
+        return self._connection(address, _REGIONS, by).begin(method, request, response, by)
 
     def call(
         self, address: str, method: str, request: Any, response: type, deadline: float
@@ -156,7 +160,7 @@ class Cluster:
             found = self._ask_registry(
                 "GetActiveMaster", MESSAGES.GetActiveMasterResponse, deadline
             )
-            connection = self._connection(_address(found.server_name), _MASTER)
+            connection = self._connection(_address(found.server_name), _MASTER, deadline)
             return connection.begin(method, request, response, deadline).wait(deadline).message
 
         return self._until(ask, deadline)
@@ -169,13 +173,15 @@ class Cluster:
             RemoteError: one refuses.
         """
         last: LostError | None = None
+        others = False  # whether one does not for another reason than certificates
         for address in self.addresses:
             by = min(deadline, time.monotonic() + self._connect_timeout)
             try:
-                connection = self._connection(address, _REGISTRY)
+                connection = self._connection(address, _REGISTRY, by)
                 return connection.begin(method, MESSAGES.Empty(), response, by).wait(by).message
             except LostError as error:
-                last = LostError(str(error), sent=False)
+                others = others or error.refused is None
+                last = LostError(str(error), sent=False, refused=None if others else error.refused)
         assert last is not None
         raise last
 
@@ -190,17 +196,25 @@ class Cluster:
             except (LostError, RemoteError) as error:
                 # The last one may only be that the time was over.
                 said = error if said is None or time.monotonic() < deadline else said
-                if meaning_of(error) == "refused" or not self.pause(attempts, deadline):
+                # An open store goes on: a certificate may be renewed in time.
+                distrusts = isinstance(error, LostError) and error.refused and not self._located
+                if (
+                    distrusts
+                    or meaning_of(error) == "refused"
+                    or not self.pause(attempts, deadline)
+                ):
                     raise repeatable(said) from error
             attempts += 1
 
-    def _connection(self, address: str, service: str) -> Connection:
+    def _connection(self, address: str, service: str, by: float) -> Connection:
         key = (address, service)
         with self._lock:
             connection = self._connections.get(key)
         if connection is not None and connection.broken is None:
             return connection
-        made = Connection(address, service, self._user, self._connect_timeout)
+        timeout = max(0.001, min(self._connect_timeout, by - time.monotonic()))
+        tls = None if self._tls is None else self._tls.now()
+        made = Connection(address, service, self._user, timeout, tls)
         with self._lock:
             other = self._connections.get(key)
             kept, dropped = made, other
@@ -308,9 +322,9 @@ def _specifier(region: bytes) -> bytes:
     return field(1, _BY_NAME + field(2, region))
 
 
-def answers(address: str) -> bool:
+def answers(address: str, tls: TlsSettings | None = None) -> bool:
     """Say whether a cluster serves requests: whether its table of regions can be read."""
-    cluster = Cluster([address], (b"hbase", b"meta"), "batchkeeper", 1.0, Tally())
+    cluster = Cluster([address], (b"hbase", b"meta"), "batchkeeper", 1.0, Tally(), tls)
     try:
         cluster._read_meta(time.monotonic() + 2.0)
     except (LostError, RemoteError):

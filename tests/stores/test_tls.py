@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 import batchkeeper as bk
-from batchkeeper.stores.tls import TlsFiles
+from batchkeeper.stores.tls import TlsFiles, TlsSettings
 
 from .secured import Certificates
 
@@ -51,7 +51,9 @@ def files(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-@pytest.mark.parametrize("url", ["etcds://127.0.0.1:1?", "zk://127.0.0.1:1?use_ssl=true&"])
+@pytest.mark.parametrize(
+    "url", ["etcds://127.0.0.1:1?", "zk://127.0.0.1:1?use_ssl=true&", "hbases://127.0.0.1:1?"]
+)
 def test_files_are_checked_before_anything_connects(url: str, files: dict[str, Path]) -> None:
     """The error names the option, the file and the reason, and nothing asks for a passphrase."""
     right = {name: files[name] for name in ("ca", "cert", "key")}
@@ -71,6 +73,47 @@ def test_files_are_checked_before_anything_connects(url: str, files: dict[str, P
             bk.open_store(url + options)
         assert f"option {option!r}" in str(caught.value)
         assert str(files[wrong]) in str(caught.value)
+
+
+def test_the_passphrase_of_a_key(files: dict[str, Path], tmp_path: Path) -> None:
+    """It is the first line of a file, which must be the right one."""
+    names = {name: str(files[name]) for name in ("ca", "cert")} | {"key": str(files["encrypted"])}
+    secret = tmp_path / "passphrase"
+    names["key_passphrase_file"] = str(secret)
+    for right in (b"secret", b"secret\r\nmore", codecs.BOM_UTF8 + b"secret\n"):
+        secret.write_bytes(right)
+        TlsFiles(**names).context()
+    for wrong in (b"wrong", b"", b"x" * 2000):
+        secret.write_bytes(wrong)
+        with pytest.raises(bk.InvalidSettingError, match=r"option 'key': .* is not decrypted by"):
+            TlsFiles(**names).context()
+    secret.unlink()
+    with pytest.raises(bk.InvalidSettingError, match="option 'key_passphrase_file' must name"):
+        TlsFiles(**names).context()
+    with pytest.raises(bk.InvalidSettingError, match="'key_passphrase_file' needs the option"):
+        TlsFiles(key_passphrase_file=str(secret))
+
+
+def test_settings_follow_their_files(
+    files: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Files that have changed are used; what has become useless changes nothing, and is logged."""
+    settings = TlsSettings(TlsFiles(ca=str(files["ca"])), check_hostname=False)
+    first = settings.now()
+    assert not first.check_hostname
+    assert settings.now() is first
+    content = files["ca"].read_bytes()
+    files["ca"].write_bytes(content[:100])
+    assert settings.now() is first
+    assert settings.now() is first
+    said = [record for record in caplog.records if "not renewed" in record.getMessage()]
+    assert len(said) == 1
+    files["ca"].write_bytes(content + content)
+    second = settings.now()
+    assert second is not first
+    assert not second.check_hostname
+    files["ca"].unlink()
+    assert settings.now() is second
 
 
 def test_a_zookeeper_that_asks_for_a_certificate_is_told_at_once(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ class Credentials:
         if self._files is None or (contents := self._files.read()) == self._contents:
             return False
         self._files.context()  # checks them
-        ca, cert, key = self._contents = contents
+        ca, cert, key, _ = self._contents = contents
         self.channel = grpc.ssl_channel_credentials(ca, key, cert)
         return True
 

@@ -2,24 +2,27 @@
 
 A caller sends its request itself, under a lock, and then waits in a queue of its own, so that
 Ctrl-C cannot leave a lock behind. One thread reads the answers. A connection that breaks, or on
-which calls wait while the server is silent, ends all its calls; the owner makes another one.
+which calls wait while the server is silent, ends all its calls; the owner makes another one. With
+TLS, ``encryption`` stands in for the socket.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import ssl
 import struct
 import threading
 import time
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from ...backend import start_thread
 from .cells import CODEC, Cell, cells_in
+from .encryption import CertificateError, EncryptedSocket
 from .messages import MESSAGES
 
 __all__ = ["Connection", "LostError", "Pending", "RemoteError", "Reply"]
@@ -35,6 +38,8 @@ _LOOK: Final = 1.0
 # Java's time-out of a call is an int of milliseconds.
 _MOST_MS: Final = 600_000
 _CHUNK: Final = 256 * 1024
+# Seconds for the reading thread to find why the server takes no more.
+_LAST_WORDS: Final = 1.0
 
 
 class Reply(NamedTuple):
@@ -69,11 +74,15 @@ class LostError(Exception):
 
     Attributes:
         sent: whether the server may have received the request.
+        refused: whose certificate the other side refuses, if that is the reason.
     """
 
-    def __init__(self, reason: str, *, sent: bool) -> None:
+    def __init__(
+        self, reason: str, *, sent: bool, refused: Literal["client", "server"] | None = None
+    ) -> None:
         super().__init__(reason)
         self.sent = sent
+        self.refused = refused
 
 
 class Pending:
@@ -126,24 +135,36 @@ class Connection:
         service: the name of the service.
         user: the name of the client.
         timeout: seconds for connecting.
+        tls: the settings of TLS; ``None`` without it.
 
     Raises:
         LostError: there is no connection.
     """
 
-    def __init__(self, address: str, service: str, user: str, timeout: float) -> None:
+    def __init__(
+        self,
+        address: str,
+        service: str,
+        user: str,
+        timeout: float,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.address = address
         self._process = os.getpid()
-        self._socket = self._connect(service, user, timeout)
+        self._socket = self._connect(service, user, timeout, tls)
+        self._tls = tls is not None
         self._sending = threading.Lock()  # held while a request is sent
         self._lock = threading.Lock()  # guards the following fields; held for moments only
         self._pending: dict[int, Pending] = {}
         self._number = 0
         self._heard = time.monotonic()  # when the server was last heard, or a call began to wait
         self._broken: str | None = None
-        start_thread(self._read, f"hbase-{address}")
+        self._refused = False  # whether that is because the server refuses the certificate
+        self._reader = start_thread(self._read, f"hbase-{address}")
 
-    def _connect(self, service: str, user: str, timeout: float) -> socket.socket:
+    def _connect(
+        self, service: str, user: str, timeout: float, tls: ssl.SSLContext | None
+    ) -> socket.socket | EncryptedSocket:
         host, _, port = self.address.rpartition(":")
         host = host.strip("[]")
         header = MESSAGES.ConnectionHeader(
@@ -151,17 +172,28 @@ class Connection:
             service_name=service,
             cell_block_codec_class=CODEC,
         ).SerializeToString()
+        deadline = time.monotonic() + timeout
         made: socket.socket | None = None
         try:
             made = socket.create_connection((host, int(port)), timeout)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            made.sendall(_PREAMBLE + _LENGTH.pack(len(header)) + header)
-            made.settimeout(None)
-        except OSError as error:
+            line = made if tls is None else EncryptedSocket(made, tls, host, deadline)
+            try:
+                line.sendall(_PREAMBLE + _LENGTH.pack(len(header)) + header)
+            except OSError:
+                line.recv(1)  # With TLS, this raises what the server says to it.
+                raise
+            line.settimeout(None)
+        except (OSError, ValueError) as error:  # ValueError: a name that no host can have
             if made is not None:
                 made.close()
-            raise LostError(f"no connection to {self.address}: {error}", sent=False) from error
-        return made
+            refused: Literal["client", "server"] | None = None
+            if isinstance(error, CertificateError):
+                refused = "client" if error.ours else "server"
+            raise LostError(
+                f"no connection to {self.address}: {error}", sent=False, refused=refused
+            ) from error
+        return line
 
     @property
     def broken(self) -> str | None:
@@ -200,17 +232,20 @@ class Connection:
                 )
         except OSError as error:
             # A part of it may have arrived, but no server acts on that.
-            self._break(f"{self.address} cannot be reached: {error}")
+            try:
+                self._reader.join(_LAST_WORDS)  # It knows better why.
+            finally:
+                self._break(f"{self.address} cannot be reached: {error}")
             with self._lock:
                 self._pending.pop(number, None)
-            raise LostError(f"{self.address} cannot be reached: {error}", sent=False) from error
+            raise self._lost(sent=False) from error
         except BaseException:  # Ctrl-C: what follows on the connection would be taken for the rest.
             self._break("a request was cut off")
             raise
         if self._broken is not None:  # Before it was among those that the break has ended.
             with self._lock:
                 self._pending.pop(number, None)
-            raise LostError(self._broken, sent=True)
+            raise self._lost(sent=True)
         return pending
 
     def close(self) -> None:
@@ -218,19 +253,29 @@ class Connection:
         if os.getpid() == self._process:
             self._break("the client was closed")
 
-    def _break(self, reason: str) -> None:
+    def _lost(self, *, sent: bool) -> LostError:
+        """Return the error of a call on the broken connection."""
+        if self._refused:  # The server has not read a word.
+            return LostError(str(self._broken), sent=False, refused="client")
+        return LostError(str(self._broken), sent=sent)
+
+    def _break(self, reason: str, *, refused: bool = False) -> None:
         with self._lock:
             if self._broken is None:
-                self._broken = reason
+                self._refused, self._broken = (
+                    refused,
+                    reason,
+                )  # The latter is read without the lock.
             ended, self._pending = [*self._pending.values()], {}
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         for pending in ended:
-            pending._fail(LostError(self._broken or reason, sent=True))
+            pending._fail(self._lost(sent=True))
 
     def _read(self) -> None:
         reason = f"{self.address} has closed the connection"
+        answered = refused = False
         try:
             buffer = bytearray()
             while True:
@@ -239,6 +284,7 @@ class Connection:
                 ):
                     self._take(memoryview(bytes(buffer[4 : 4 + size])))
                     del buffer[: 4 + size]
+                    answered = True
                 some = self._socket.recv(_CHUNK)
                 if not some:
                     break
@@ -246,9 +292,12 @@ class Connection:
                 buffer += some
         except OSError as error:
             reason = f"the connection to {self.address} broke: {error}"
+            refused = isinstance(error, CertificateError)
         except Exception as error:  # Whatever it is: its calls must end.
             reason = f"{self.address} speaks another protocol: {error!r}"
-        self._break(reason)
+        if not (answered or self._tls):
+            reason += " (it may be a port with TLS: hbases:// is with TLS, hbase:// without)"
+        self._break(reason, refused=refused)
 
     def _take(self, frame: memoryview) -> None:
         """Pass an answer on to its call. Its caller may have given up."""

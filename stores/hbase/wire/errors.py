@@ -77,6 +77,8 @@ def meaning_of(error: LostError | RemoteError) -> Meaning:
 def error_of(error: LostError | RemoteError, path: str | None = None) -> MetadataStoreError:
     """Return the error for a caller, of a request that will not be sent again."""
     if isinstance(error, LostError):
+        if error.refused == "client":
+            return AuthenticationError(f"HBase: {error}", path=path)
         if error.sent:
             return IndeterminateError(f"HBase: {error}", path=path)
         return StoreUnavailableError(f"HBase: {error}", path=path)

@@ -121,6 +121,8 @@ def test_what_a_failed_call_means() -> None:
     meanings: list[tuple[Any, str, type[bk.MetadataStoreError]]] = [
         (LostError("x", sent=False), "moved", bk.StoreUnavailableError),
         (LostError("x", sent=True), "lost", bk.IndeterminateError),
+        (LostError("x", sent=False, refused="server"), "moved", bk.StoreUnavailableError),
+        (LostError("x", sent=False, refused="client"), "moved", bk.AuthenticationError),
         (RemoteError("a.b.NotServingRegionException", ""), "moved", bk.StoreUnavailableError),
         (RemoteError("a.b.CallQueueTooBigException", ""), "busy", bk.StoreUnavailableError),
         (RemoteError("java.io.IOException", ""), "lost", bk.IndeterminateError),

@@ -180,3 +180,11 @@ def test_another_table_is_refused(server: HBaseServer) -> None:
         bk.open_store(f"{server.url}/none", create=False, connect_timeout=PATIENCE)
     with pytest.raises(bk.InvalidSettingError, match="not one of batchkeeper's: it has no family"):
         bk.open_store(f"{server.url}/hbase:namespace", connect_timeout=PATIENCE)
+
+
+def test_tls_on_the_client_alone(server: HBaseServer) -> None:
+    """The message names both schemes, and nothing waits beyond the time-out."""
+    began = time.monotonic()
+    with pytest.raises(bk.StoreUnavailableError, match="hbases:// is with TLS, hbase:// without"):
+        bk.open_store(server.url.replace("hbase:", "hbases:"), connect_timeout=2.0)
+    assert time.monotonic() - began < 10.0
