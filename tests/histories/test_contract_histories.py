@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -40,14 +41,21 @@ class ContractRun:
         direct: the same store without that.
         session_timeout: of the client whose values are ephemeral.
         pace: see :class:`Workers`.
+        needed: what the store has to have. It is watched only if it has watches.
     """
 
     def __init__(
-        self, url: str, direct: str, session_timeout: float = 30.0, pace: float = PACE
+        self,
+        url: str,
+        direct: str,
+        session_timeout: float = 30.0,
+        pace: float = PACE,
+        needed: AbstractSet[str] = NEEDED,
     ) -> None:
         self._url, self._direct = url, direct
         self._session_timeout = session_timeout
         self._pace = pace
+        self._needed = needed
         self._stack = ExitStack()
         self.history: list[Op] = []
         self.workers = Workers(self.history, pace)
@@ -58,8 +66,10 @@ class ContractRun:
 
     def __enter__(self) -> Self:
         stores = [self._open(self._url) for _ in "ab"]
-        assert stores[0].capabilities >= NEEDED
-        self.watches = [Watched(stores[0], "/h"), Watched(stores[1], "/h", max_events=100)]
+        assert stores[0].capabilities >= self._needed
+        self.watches: list[Watched] = []
+        if "watches" in self._needed:
+            self.watches = [Watched(stores[0], "/h"), Watched(stores[1], "/h", max_events=100)]
         self.numbered = [Numbered(store, "/q", pace=self._pace) for store in stores]
         # Its looks do not pass through the faults.
         owner = self._open(self._url, session_timeout=self._session_timeout)

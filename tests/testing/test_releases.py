@@ -132,6 +132,7 @@ def test_the_newest_installed_etcd_is_the_one_to_kill(
         ("etcd@3.7.0-rc.0", Release("etcd", "3.7.0-rc.0")),
         ("zookeeper@3.6", Release("zookeeper", "3.6.4")),
         ("zookeeper@3.7.2", Release("zookeeper", "3.7.2")),
+        ("hbase", Release("hbase", "2.6.4")),
     ],
 )
 def test_a_release_is_named_by_server_and_version(text: str, release: Release) -> None:
@@ -213,6 +214,7 @@ def test_each_list_of_jars_is_of_one_zookeeper() -> None:
 def test_the_servers_in_use_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     """The descriptions have the versions and places of the servers."""
     assert main(["servers"]) == 0
-    etcd, zookeeper = capsys.readouterr().out.splitlines()
+    etcd, zookeeper, hbase = capsys.readouterr().out.splitlines()
     assert str(releases.find_etcd()) in etcd
     assert str(releases.find_java()) in zookeeper
+    assert hbase.startswith("hbase      ")
