@@ -1,0 +1,39 @@
+"""What stands above the HBase store, on a real server: see the tables in docs/hbase.md."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.testing.servers import HBaseServer
+from batchkeeper.testing.servers.installing import install
+from batchkeeper.testing.servers.releases import parse_release
+
+from ...waiting import PATIENCE, result
+
+pytestmark = [pytest.mark.soak, pytest.mark.server]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseServer]:
+    """An HBase for the tests of this module."""
+    install(parse_release("hbase@2.6"))
+    with HBaseServer(tmp_path_factory.mktemp("hbase")) as made:
+        yield made
+
+
+def test_clients_that_open_a_missing_table_at_the_same_time(server: HBaseServer) -> None:
+    """One creates it, and the others find that out at once."""
+
+    def put(number: int) -> int:
+        with bk.open_store(f"{server.url}/new", connect_timeout=PATIENCE) as store:
+            return result(store.put(f"/{number}", b"")).version
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        assert [*pool.map(put, range(8))] == [0] * 8
+    assert time.monotonic() - began < PATIENCE / 2
