@@ -13,7 +13,7 @@ from batchkeeper.testing.servers import HBaseServer
 from batchkeeper.testing.servers.installing import install
 from batchkeeper.testing.servers.releases import parse_release
 
-from ...waiting import PATIENCE, result
+from ...waiting import PATIENCE, error, result
 
 pytestmark = [pytest.mark.soak, pytest.mark.server]
 
@@ -37,3 +37,29 @@ def test_clients_that_open_a_missing_table_at_the_same_time(server: HBaseServer)
     with ThreadPoolExecutor(8) as pool:
         assert [*pool.map(put, range(8))] == [0] * 8
     assert time.monotonic() - began < PATIENCE / 2
+
+
+def test_a_path_that_is_too_long_for_a_key(server: HBaseServer) -> None:
+    """It is refused at once, and alone; the longest one can be used in any way."""
+    with bk.open_store(f"{server.url}/long", connect_timeout=PATIENCE) as store:
+        long = "/" + "x" * 32_000
+        refused = [
+            store.put(long, b""),
+            store.put(long, b"", sequential=True),
+            store.delete(long),
+            store.get(long),
+            store.get_children(long),
+        ]
+        beside = store.put("/beside", b"")
+        assert {type(error(future)) for future in refused} == {bk.ValueTooLargeError}
+        assert result(beside).version == 0
+        with pytest.raises(bk.ValueTooLargeError, match=r"32001 bytes; .* at most 32000"):
+            list(store.scan(long))
+        longest = long[:-1]
+        assert result(store.put(longest, b"", ephemeral=True)).owned
+        assert result(store.get_children("/")) == ["beside", longest[1:]]
+        assert [path for path, _, _ in store.scan(longest)] == [longest]
+        result(store.delete(longest))
+        numbered = result(store.put(longest[:-19], b"", sequential=True)).path
+        assert result(store.get_children(numbered)) == []
+        assert result(store.delete_recursive(numbered)) == 1
