@@ -126,7 +126,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
 
     Raises:
         InvalidSettingError: an option is wrong, or the table is another one's.
-        StoreUnavailableError: no server answers.
+        StoreUnavailableError: no server answers, or the table is missing and may not be created.
         UnsupportedError: the server is no HBase that this client knows.
         AuthenticationError: the user may not do this.
     """
@@ -159,6 +159,14 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     except StoreClosedError as error:
         cluster.close()
         raise StoreUnavailableError(f"HBase at {','.join(addresses)}: {error}") from error
+    except StoreUnavailableError as error:
+        cluster.close()
+        if cluster.answered:
+            raise
+        raise StoreUnavailableError(
+            f"{error} (the URL names masters or region servers of HBase, at the ports 16000 and "
+            "16020 by default, and not its ZooKeeper)"
+        ) from error
     except BaseException:
         cluster.close()
         raise

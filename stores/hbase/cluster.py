@@ -70,6 +70,8 @@ class Cluster:
         self.addresses = tuple(addresses)
         self.table = table
         self.tally = tally
+        #: Whether one of the addresses has answered as HBase does.
+        self.answered = False
         self._user = user
         self._connect_timeout = connect_timeout
         self._process = os.getpid()
@@ -169,7 +171,9 @@ class Cluster:
             by = min(deadline, time.monotonic() + self._connect_timeout)
             try:
                 connection = self._connection(address, _REGISTRY)
-                return connection.begin(method, MESSAGES.Empty(), response, by).wait(by).message
+                found = connection.begin(method, MESSAGES.Empty(), response, by).wait(by).message
+                self.answered = True
+                return found
             except LostError as error:
                 last = LostError(str(error), sent=False)
         assert last is not None
