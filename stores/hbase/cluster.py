@@ -19,6 +19,8 @@ from .wire.messages import MESSAGES
 __all__ = ["Cluster", "Region"]
 
 _BACKOFF: Final = Backoff(first=0.05, longest=1.0)
+# Seconds for a server that is asked where others are, also if the time is over.
+_LEAST: Final = 0.01
 # Bytes before a message that HBase has stored.
 _MAGIC: Final = b"PBUF"
 # The services: of regions, of masters, and the one that tells where others are.
@@ -70,8 +72,8 @@ class Cluster:
         self.addresses = tuple(addresses)
         self.table = table
         self.tally = tally
-        #: Whether one of the addresses has answered as HBase does.
-        self.answered = False
+        #: The address that has answered last, of those that are asked where others are.
+        self.answered: str | None = None
         self._user = user
         self._connect_timeout = connect_timeout
         self._process = os.getpid()
@@ -160,22 +162,30 @@ class Cluster:
         return self._until(ask, deadline)
 
     def _ask_registry(self, method: str, response: type, deadline: float) -> Any:
-        """Ask the first server that answers.
+        """Ask the first server that answers; a silent one leaves time for the others.
 
         Raises:
             LostError: none does.
-            RemoteError: one refuses.
+            RemoteError: one refuses, or the last one is not ready.
         """
-        last: LostError | None = None
-        for address in self.addresses:
-            by = min(deadline, time.monotonic() + self._connect_timeout)
+        last: LostError | RemoteError | None = None
+        addresses = sorted(self.addresses, key=lambda address: address != self.answered)
+        for place, address in enumerate(addresses):
+            share = (deadline - time.monotonic()) / (len(addresses) - place)
+            timeout = max(_LEAST, min(share, self._connect_timeout))
+            by = time.monotonic() + timeout
             try:
-                connection = self._connection(address, _REGISTRY)
+                connection = self._connection(address, _REGISTRY, timeout)
                 found = connection.begin(method, MESSAGES.Empty(), response, by).wait(by).message
-                self.answered = True
-                return found
+            except RemoteError as error:
+                if meaning_of(error) == "refused":
+                    raise
+                last = error
             except LostError as error:
                 last = LostError(str(error), sent=False)
+            else:
+                self.answered = address
+                return found
         assert last is not None
         raise last
 
@@ -194,13 +204,13 @@ class Cluster:
                     raise repeatable(said) from error
             attempts += 1
 
-    def _connection(self, address: str, service: str) -> Connection:
+    def _connection(self, address: str, service: str, timeout: float | None = None) -> Connection:
         key = (address, service)
         with self._lock:
             connection = self._connections.get(key)
         if connection is not None and connection.broken is None:
             return connection
-        made = Connection(address, service, self._user, self._connect_timeout)
+        made = Connection(address, service, self._user, timeout or self._connect_timeout)
         with self._lock:
             other = self._connections.get(key)
             kept, dropped = made, other

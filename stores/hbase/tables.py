@@ -30,7 +30,7 @@ def prepare(cluster: Cluster, deadline: float, *, create: bool) -> None:
     if found is None:
         if not create:
             raise StoreUnavailableError(
-                f"HBase has no table {shown}, and this call does not create one: check the name, or "
+                f"HBase has no table {shown}, and this call does not create it: check the name, or "
                 "write to the store first ('batchkeeper put', or open_store with create=True)"
             )
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -63,3 +64,16 @@ def test_a_path_that_is_too_long_for_a_key(server: HBaseServer) -> None:
         numbered = result(store.put(longest[:-19], b"", sequential=True)).path
         assert result(store.get_children(numbered)) == []
         assert result(store.delete_recursive(numbered)) == 1
+
+
+def test_an_address_that_is_silent(server: HBaseServer) -> None:
+    """It leaves time for the next one; alone, the error says which servers a URL may name."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        url = f"hbase://{address},{server.address}/silent"
+        with bk.open_store(server.url + "/silent", connect_timeout=PATIENCE) as store:
+            assert result(store.put("/a", b"")).version == 0
+        with bk.open_store(url, connect_timeout=10.0) as store:
+            assert result(store.put("/a", b"")).version == 1
+        with pytest.raises(bk.StoreUnavailableError, match="and not its ZooKeeper"):
+            bk.open_store(f"hbase://{address}/silent", connect_timeout=0.5)
