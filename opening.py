@@ -65,10 +65,10 @@ def open_store(
         password: the password of the login.
         password_file: the name of a file whose first line is the password, instead of ``password``.
             It is read again at each login.
-        create: whether opening creates a missing RocksDB directory or ZooKeeper chroot. With
-            ``False``, opening creates nothing: a directory without a store raises
-            ``StoreUnavailableError``, and a missing chroot reads as empty until the first write
-            creates it. etcd and memory ignore it.
+        create: whether opening creates a missing RocksDB directory, HBase table or ZooKeeper
+            chroot. With ``False``, opening creates nothing: a directory without a store and a
+            missing table raise ``StoreUnavailableError``, and a missing chroot reads as empty until
+            the first write creates it. etcd and memory ignore it.
         wrap: a wrapper, or a sequence of them. A wrapper is a function that takes a back end and
             returns another around it, such as a ``testing.FaultInjector``. The first wrapper
             stands next to the store, and each later one around the one before; the engine calls

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Final, Never, NoReturn, get_args
 
-from ..ops.capabilities import Capability
+from ..ops.capabilities import STORES_WITH, Capability
 from ..ops.errors import InvalidSettingError, UnsupportedError, ValueTooLargeError
 from ..ops.kinds import KINDS
 from ..ops.operations import (
@@ -70,7 +70,8 @@ def check_capability(
     if needed not in stated:
         raise UnsupportedError(
             f"{asked} needs the capability {needed!r}, which {store} lacks "
-            f"(it has: {', '.join(sorted(stated)) or 'none'})"
+            f"(it has: {', '.join(sorted(stated)) or 'none'}; stores with this one: "
+            f"{', '.join(STORES_WITH[needed])})"
         )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, get_args
 
-__all__ = ["CAPABILITIES", "Capability"]
+__all__ = ["CAPABILITIES", "STORES_WITH", "Capability"]
 
 #: ``snapshots``: ``scan(revision=...)`` reads the values of an earlier revision.
 #: ``history``: ``changes()`` yields the changes between two revisions.
@@ -27,3 +28,19 @@ Capability: TypeAlias = Literal[
     "times",
 ]
 CAPABILITIES: Final[frozenset[Capability]] = frozenset(get_args(Capability))
+
+_MOST: Final = ("etcd", "ZooKeeper", "RocksDB", "memory")
+_ALL_BUT_ZOOKEEPER: Final = ("etcd", "RocksDB", "memory")
+#: The titles of stores with a capability, for the messages of those that lack it. A test compares
+#: them with what the stores state.
+STORES_WITH: Final[Mapping[Capability, tuple[str, ...]]] = {
+    "snapshots": ("etcd",),
+    "history": ("etcd",),
+    "ephemerals": _MOST,
+    "sequences": _MOST,
+    "watches": _MOST,
+    "transactions": _MOST,
+    "expected_revisions": _ALL_BUT_ZOOKEEPER,
+    "linearizable_reads": _ALL_BUT_ZOOKEEPER,
+    "times": ("ZooKeeper", "RocksDB", "memory"),
+}

@@ -7,23 +7,49 @@ write meanwhile stay.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 
 from ..batching import MetadataStore
+from ..ops.errors import StoreUnavailableError
 from ..ops.operations import Delete
 from ..ops.results import ForeignKeys
 from .foreign import counted, warn_of_foreign
 from .row_report import RowsFailedError
 from .sending import Sender
 
-__all__ = ["delete_older"]
+__all__ = ["await_revision", "delete_older"]
 
 # The number of deletes sent together.
 _TOGETHER = 10_000
 
 # The most paths that an error names.
 _NAMED = 10
+
+# Seconds from one look at the revision to the next.
+_PAUSE = 0.05
+
+
+def await_revision(store: MetadataStore, revision: int, seconds: float) -> None:
+    """Wait until what this client writes is newer than a revision that another one has noted.
+
+    It is at once, if the server counts the revisions. Those of HBase are the times of its clients:
+    if the clock here is behind the driver's, the rows of this task would be deleted as older ones.
+
+    Raises:
+        StoreUnavailableError: it is not within these seconds.
+        MetadataStoreError: the store could not be read.
+    """
+    give_up = time.monotonic() + seconds
+    while (behind := revision - store.revision()) > 0:
+        if time.monotonic() > give_up:
+            raise StoreUnavailableError(
+                f"the store's revision is {behind} behind the one at which the job began, so what "
+                "this task writes would count as older, and be deleted: compare the clocks of the "
+                "machines. This task has written nothing"
+            )
+        time.sleep(_PAUSE)
 
 
 def delete_older(

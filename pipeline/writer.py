@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 from .. import parse_url
 from ..ops.errors import InvalidSettingError
 from ..ops.log import get_logger
-from .clients import opened
+from .clients import client, opened
 from .failures import plain_errors
 from .options import SourceOptions
-from .overwrite import delete_older
+from .overwrite import await_revision, delete_older
 from .partition import write_partition
 from .row_report import Report, RowCounts, RowOutcome, RowsFailedError, first_failed
 from .rows import columns_of
@@ -85,8 +85,12 @@ class BatchWriter(DataSourceArrowWriter):
 
         Raises:
             RowsFailedError: with ``on_error=fail``, for the first slice with a row that failed.
-            MetadataStoreError: the store cannot be opened.
+            MetadataStoreError: the store cannot be opened, or an overwrite would delete the rows.
         """
+        # What an embedded store counts as its revision has no clock in it.
+        if self._before is not None and not self._options.embedded:
+            with plain_errors(), client(self._options) as store:
+                await_revision(store, self._before, self._options.operation_timeout)
         tally = RowCounts()
         partition = write_partition(iterator, self._columns, self._options, self._rate, tally)
         with plain_errors(), closing(partition):

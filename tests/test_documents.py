@@ -49,6 +49,7 @@ IN_MEMORY = (
     "docs/fencing.md",
     "docs/groups.md",
     "docs/guarantees.md",
+    "docs/hbase.md",
     "docs/locks.md",
     "docs/watches.md",
 )

@@ -20,6 +20,7 @@ from ...batching import AsyncMetadataStore
 from ...coordination.async_background import AsyncSignal
 from ...coordination.async_conflicts import AsyncConflicts
 from ...coordination.async_groups import AsyncGroup
+from ...coordination.async_kinds import async_check_store
 from ...coordination.async_memberships import AsyncMembership
 from ...coordination.deadlines import Deadline
 from ...coordination.members import decode, member_name, member_path
@@ -172,6 +173,7 @@ class AsyncHosts:
     """
 
     def __init__(self, store: AsyncMetadataStore, region: str) -> None:
+        async_check_store(store, "a list of hubs", "ephemerals", "transactions", "watches")
         self.path = f"{check_path(region)}/hosts"
         self._store = store
         self._group = AsyncGroup(store, self.path, LEAF)

@@ -104,7 +104,7 @@ class _Epochs:
     """
 
     def __init__(self, store: AsyncMetadataStore, region: str, mode: OwnershipMode) -> None:
-        async_check_store(store, "the ownership of topics")
+        async_check_store(store, "the ownership of topics", "transactions")
         self.store = store
         self._region = check_path(region)
         self._topics = f"{region}/topics"
@@ -178,6 +178,7 @@ class AsyncEphemeralOwnership:
 
     Raises:
         LayoutError: the region has the other mode. In asyncio, the first call raises this error.
+        UnsupportedError: the store has no transactions.
     """
 
     def __init__(self, store: AsyncMetadataStore, region: str) -> None:
@@ -286,6 +287,7 @@ class AsyncComparedOwnership:
 
     Raises:
         LayoutError: the region has the other mode. In asyncio, the first call raises this error.
+        UnsupportedError: the store has no transactions.
     """
 
     def __init__(
@@ -431,9 +433,10 @@ async def async_open_ownership(
 
     Raises:
         LayoutError: the region has the other mode, or a mode that this program does not know.
+        UnsupportedError: the store has no transactions.
         MetadataStoreError: a request has failed.
     """
-    async_check_store(store, "the ownership of topics")
+    async_check_store(store, "the ownership of topics", "transactions")
     async_check_face(managers, "close", "the ownership needs managers")
     async_check_face(hosts, "is_alive", "the ownership needs hosts")
     region = managers.path

@@ -5,8 +5,9 @@ from __future__ import annotations
 import getpass
 import re
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
 
 from ...ops.errors import (
     InvalidSettingError,
@@ -19,12 +20,15 @@ from ..tls import TlsFiles, TlsSettings
 from ..urls import ConnectOptions, StoreURL
 from . import reads, tables
 from .cluster import Cluster
+from .layout import too_long
 from .requests import Requests
 from .scans import HBaseScans
 from .sessions import HBaseSession
 from .writes import Writer
 
 __all__ = ["connect"]
+
+_Request = TypeVar("_Request", ReadRequest, WriteRequest)
 
 _PORT: Final = 16000
 _FILES: Final = ("ca", "cert", "key", "key_passphrase_file")
@@ -77,11 +81,12 @@ class _HBaseBackend:
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         self._cluster.check()
-        return self._writer.write(requests, deadline)
+        return _fitting(self._writer.write, requests, deadline)
 
     def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
         self._cluster.check()
-        return reads.read(self._requests, requests, self.session.owner, deadline)
+        read = partial(reads.read, self._requests, self.session.owner)
+        return _fitting(read, requests, deadline)
 
     def sync(self, deadline: float) -> None:
         """Do nothing: reads are linearizable."""
@@ -90,6 +95,26 @@ class _HBaseBackend:
     def close(self) -> None:
         self.session.close()
         self._cluster.close()
+
+
+def _fitting(
+    call: Callable[[Sequence[_Request], float], Sequence[Answer]],
+    requests: Sequence[_Request],
+    deadline: float,
+) -> Sequence[Answer]:
+    """Let ``call`` answer the requests, but for those with paths that are too long.
+
+    HBase would refuse the others with them.
+    """
+    refused = [
+        too_long(request.path, numbered=request.options is not None and request.options.sequential)
+        for request in requests
+    ]
+    if not any(refused):
+        return call(requests, deadline)
+    left = [request for request, error in zip(requests, refused, strict=True) if error is None]
+    answers = iter(call(left, deadline) if left else ())
+    return [next(answers) if error is None else error for error in refused]
 
 
 def connect(url: StoreURL, options: ConnectOptions) -> Backend:
@@ -104,7 +129,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
 
     Raises:
         InvalidSettingError: an option is wrong, or the table is another one's.
-        StoreUnavailableError: no server answers.
+        StoreUnavailableError: no server answers, or the table is missing and may not be created.
         UnsupportedError: the server is no HBase that this client knows.
         AuthenticationError: the user may not do this, or the server refuses the certificate.
     """
@@ -142,6 +167,14 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     except StoreClosedError as error:
         cluster.close()
         raise StoreUnavailableError(f"HBase at {','.join(addresses)}: {error}") from error
+    except StoreUnavailableError as error:
+        cluster.close()
+        if cluster.answered:
+            raise
+        raise StoreUnavailableError(
+            f"{error} (the URL names masters or region servers of HBase, at the ports 16000 and "
+            "16020 by default, and not its ZooKeeper)"
+        ) from error
     except BaseException:
         cluster.close()
         raise

@@ -21,6 +21,8 @@ from .wire.messages import MESSAGES
 __all__ = ["Cluster", "Region"]
 
 _BACKOFF: Final = Backoff(first=0.05, longest=1.0)
+# Seconds for a server that is asked where others are, also if the time is over.
+_LEAST: Final = 0.01
 # Bytes before a message that HBase has stored.
 _MAGIC: Final = b"PBUF"
 # The services: of regions, of masters, and the one that tells where others are.
@@ -77,6 +79,8 @@ class Cluster:
         self.addresses = tuple(addresses)
         self.table = table
         self.tally = tally
+        #: The address that has answered last, of those that are asked where others are.
+        self.answered: str | None = None
         self._user = user
         self._connect_timeout = connect_timeout
         self._tls = tls
@@ -166,22 +170,31 @@ class Cluster:
         return self._until(ask, deadline)
 
     def _ask_registry(self, method: str, response: type, deadline: float) -> Any:
-        """Ask the first server that answers.
+        """Ask the first server that answers; a silent one leaves time for the others.
 
         Raises:
             LostError: none does.
-            RemoteError: one refuses.
+            RemoteError: one refuses, or the last one is not ready.
         """
-        last: LostError | None = None
+        last: LostError | RemoteError | None = None
         others = False  # whether one does not for another reason than certificates
-        for address in self.addresses:
-            by = min(deadline, time.monotonic() + self._connect_timeout)
+        addresses = sorted(self.addresses, key=lambda address: address != self.answered)
+        for place, address in enumerate(addresses):
+            share = (deadline - time.monotonic()) / (len(addresses) - place)
+            by = time.monotonic() + max(_LEAST, min(share, self._connect_timeout))
             try:
                 connection = self._connection(address, _REGISTRY, by)
-                return connection.begin(method, MESSAGES.Empty(), response, by).wait(by).message
+                found = connection.begin(method, MESSAGES.Empty(), response, by).wait(by).message
+            except RemoteError as error:
+                if meaning_of(error) == "refused":
+                    raise
+                others, last = True, error
             except LostError as error:
                 others = others or error.refused is None
                 last = LostError(str(error), sent=False, refused=None if others else error.refused)
+            else:
+                self.answered = address
+                return found
         assert last is not None
         raise last
 

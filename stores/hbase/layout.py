@@ -33,7 +33,7 @@ import struct
 import time
 from typing import Final, NamedTuple
 
-from ...ops.errors import UnsupportedError
+from ...ops.errors import UnsupportedError, ValueTooLargeError
 from ...ops.operations import ABSENT
 from ...ops.paths import OWN
 from ...ops.results import GetResult, Stat
@@ -52,6 +52,7 @@ __all__ = [
     "Row",
     "rows_in",
     "session_key",
+    "too_long",
 ]
 
 FAMILY: Final = b"f"
@@ -63,6 +64,12 @@ VERSION_AT: Final = 8
 MARKS: Final = 8
 #: Milliseconds after which HBase removes what is left of a deleted path.
 TOMBSTONE_MS: Final = 3_600_000
+
+# A key has 32,767 bytes at most (java.lang.Short.MAX_VALUE). Scans append to keys, and the client's
+# own rows have paths in their keys.
+_MOST_PATH_BYTES: Final = 32_000
+_MOST_OF_A_CHARACTER: Final = 3  # A path has none above U+FFFF.
+_DIGITS: Final = 19  # of the greatest number that a sequential put can get
 
 #: The rows of sessions, and those that name what each owns.
 SESSIONS: Final = f"/{OWN}/sessions"
@@ -77,6 +84,21 @@ _MARK_SIZE: Final = 16
 def session_key(owner: int) -> bytes:
     """Return the key of the row of a session."""
     return f"{SESSIONS}/{owner:016x}".encode()
+
+
+def too_long(path: str, *, numbered: bool = False) -> ValueTooLargeError | None:
+    """Return the error of an operation whose path cannot be a key; ``None`` if it can.
+
+    Args:
+        path: the path.
+        numbered: whether a number follows it.
+    """
+    most = _MOST_PATH_BYTES - _DIGITS if numbered else _MOST_PATH_BYTES
+    if len(path) * _MOST_OF_A_CHARACTER <= most or (size := len(path.encode())) <= most:
+        return None
+    return ValueTooLargeError(
+        f"the path has {size} bytes; the hbase store accepts at most {most}", path=path
+    )
 
 
 class Row(NamedTuple):

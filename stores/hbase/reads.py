@@ -17,7 +17,7 @@ __all__ = ["read"]
 
 
 def read(
-    requests: Requests, reads: Sequence[ReadRequest], own: int, deadline: float
+    requests: Requests, own: int, reads: Sequence[ReadRequest], deadline: float
 ) -> list[Answer]:
     """Return the answers of reads, in order. Those of one row are of one moment."""
     gets = [request.path.encode() for request in reads if request.kind == "get"]

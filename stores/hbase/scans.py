@@ -19,7 +19,7 @@ from ..refusals import partly_removed
 from ..spans import evenly, with_outside
 from .cluster import Region
 from .forms import STATES, STATES_AND_VALUES, scan
-from .layout import Row, rows_in
+from .layout import Row, rows_in, too_long
 from .requests import Requests
 from .wire.connection import LostError, Pending, RemoteError
 from .wire.errors import meaning_of, repeatable
@@ -216,7 +216,14 @@ class HBaseScans:
     def _sorted(
         self, walk: Walk, prefix: str, within: Range, *, backwards: bool = False
     ) -> Iterator[tuple[Sorted, Sequence[Row]]]:
-        """Yield the paths of each page, and their rows; ``backwards`` concerns the stretches."""
+        """Yield the paths of each page, and their rows; ``backwards`` concerns the stretches.
+
+        Raises:
+            ValueTooLargeError: the prefix or a bound is too long for a key.
+        """
+        for path in (prefix, *within):
+            if path is not None and (error := too_long(path)):
+                raise error
         stretches = with_outside(prefix, within)
         for start, end in reversed(stretches) if backwards else stretches:
             for rows in walk.pages(start.encode(), None if end is None else end.encode()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...ops.errors import InvalidSettingError, MetadataStoreError
+from ...ops.errors import InvalidSettingError, MetadataStoreError, StoreUnavailableError
 from .cluster import Cluster
 from .layout import FAMILY
 from .wire.messages import MESSAGES
@@ -19,7 +19,8 @@ def prepare(cluster: Cluster, deadline: float, *, create: bool) -> None:
     """Check the table, and create it if it is missing and may be.
 
     Raises:
-        InvalidSettingError: it is missing and may not be created, or has other properties.
+        InvalidSettingError: it has other properties.
+        StoreUnavailableError: it is missing, and may not be created.
         MetadataStoreError: it cannot be checked or created.
     """
     namespace, name = cluster.table
@@ -28,8 +29,9 @@ def prepare(cluster: Cluster, deadline: float, *, create: bool) -> None:
     found = _describe(cluster, table, deadline)
     if found is None:
         if not create:
-            raise InvalidSettingError(
-                f"HBase has no table {shown}, and create=False: open it once with create=True"
+            raise StoreUnavailableError(
+                f"HBase has no table {shown}, and this call does not create it: check the name, or "
+                "write to the store first ('batchkeeper put', or open_store with create=True)"
             )
         try:
             cluster.ask_master(

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
 
 from ...ops.errors import InvalidSettingError
 from .local import LocalServer, ServerMember
-from .processes import HOST
+from .processes import HOST, ServerProcess, ServerStartError, free_ports
 from .releases import find_hbase_jars, find_java
 
 __all__ = ["HBaseServer"]
 
 # What HBase's own start script opens for Java 11 and newer.
 _OPENED: Final = ("java.lang", "java.lang.reflect", "java.nio", "java.util", "java.util.concurrent")
+_MASTER: Final = "org.apache.hadoop.hbase.master.HMaster"
+_REGION_SERVER: Final = "org.apache.hadoop.hbase.regionserver.HRegionServer"
+# Seconds from one question to the next, while a start is awaited.
+_PAUSE: Final = 0.1
 
 
 class HBaseServer(LocalServer):
@@ -49,13 +57,54 @@ class HBaseServer(LocalServer):
             raise InvalidSettingError(f"a standalone HBase has 1 member, not {members}")
         super().__init__(directory, members=1, proxied=proxied, start_timeout=start_timeout)
         self._heap_mib = heap_mib
+        self._others = itertools.count(1)  # the numbers of further region servers
         self._settings = dict(settings or {})
 
+    @contextmanager
+    def region_server(self) -> Iterator[ServerMember]:
+        """Run another region server for a block, in a process of its own.
+
+        It joins this server, which must run, and gets the regions that are moved to it. How soon
+        the master notices a kill depends on ``zookeeper.session.timeout``.
+
+        Yields:
+            the region server, with its process and its port.
+
+        Raises:
+            ServerStartError: it did not answer within ``start_timeout``, or ended.
+        """
+        from ...stores.hbase.cluster import answers  # noqa: PLC0415 - as in _answers
+
+        directory = self.directory / f"region-server-{next(self._others)}"
+        directory.mkdir()
+        (port,) = free_ports(1)
+        member = ServerMember(1, ServerProcess(self.name, directory), (port,))
+        settings = self._site(self.members[0]) | {
+            "hbase.cluster.distributed": "true",
+            "hbase.regionserver.port": str(port),
+            "hbase.tmp.dir": str(directory / "tmp"),
+        }
+        process = member.process
+        process.launch(self._java(directory, settings, _REGION_SERVER), self._environment())
+        try:
+            deadline = time.monotonic() + self._start_timeout
+            while not answers(f"{HOST}:{port}"):
+                if not process.running or time.monotonic() > deadline:
+                    raise ServerStartError(f"a region server did not start: {process.log}")
+                time.sleep(_PAUSE)
+            yield member
+        finally:
+            process.kill()
+
     def _command(self, member: ServerMember) -> list[str]:
-        conf = member.directory / "conf"
+        return self._java(member.directory, self._site(member), _MASTER)
+
+    def _java(self, directory: Path, site: Mapping[str, str], main: str) -> list[str]:
+        """Write the configuration of a process, and return its command."""
+        conf = directory / "conf"
         conf.mkdir(parents=True, exist_ok=True)
-        (member.directory / "tmp").mkdir(exist_ok=True)
-        (conf / "hbase-site.xml").write_text(_xml({**self._site(member), **self._settings}))
+        (directory / "tmp").mkdir(exist_ok=True)
+        (conf / "hbase-site.xml").write_text(_xml({**site, **self._settings}))
         (conf / "log4j2.properties").write_text(
             "appender.console.type = Console\n"
             "appender.console.name = console\n"
@@ -78,7 +127,7 @@ class HBaseServer(LocalServer):
             "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
             "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
             *("-cp", os.pathsep.join(["./conf", *jars])),
-            "org.apache.hadoop.hbase.master.HMaster",
+            main,
             "start",
         ]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from batchkeeper import MetadataStore, open_store
+from batchkeeper import MetadataStore, StoreUnavailableError, open_store
 from batchkeeper.pipeline import overwrite
-from batchkeeper.pipeline.overwrite import delete_older
+from batchkeeper.pipeline.overwrite import await_revision, delete_older
 from batchkeeper.pipeline.row_report import RowsFailedError
 
 
@@ -75,3 +75,15 @@ def test_what_others_change_meanwhile_stays(
     delete_older(store, "/t", before)
     monkeypatch.undo()
     assert paths(store) == ["/t/a"]
+
+
+def test_a_task_whose_clock_is_behind_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits until its values count as newer, or writes nothing."""
+    with open_store("memory://behind") as store:
+        await_revision(store, store.revision(), 0.0)
+        revisions = iter([7, 8, 9])
+        monkeypatch.setattr(store, "revision", lambda: next(revisions))
+        await_revision(store, 9, 60.0)
+        monkeypatch.setattr(store, "revision", lambda: 4)
+        with pytest.raises(StoreUnavailableError, match="is 5 behind"):
+            await_revision(store, 9, 0.0)

@@ -13,6 +13,7 @@ import pytest
 import batchkeeper as bk
 from batchkeeper import cli
 from batchkeeper.bench.target import BARE_TARGETS
+from batchkeeper.ops.capabilities import STORES_WITH
 from batchkeeper.stores.kinds import BUILT_IN
 from batchkeeper.testing.servers import ALL_SERVERS
 
@@ -54,6 +55,9 @@ def test_our_stores_state_what_they_can_do() -> None:
         "hbase": {"ephemerals", "expected_revisions", "linearizable_reads", "sequences"},
     }
     assert {name: set(BUILT_IN[name].capabilities) for name in promised} == promised
+    titles = {BUILT_IN[name].title: stated for name, stated in promised.items()}
+    for capability, named in STORES_WITH.items():
+        assert set(named) == {title for title, stated in titles.items() if capability in stated}
 
 
 @pytest.mark.parametrize(

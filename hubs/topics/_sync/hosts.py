@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 from ....batching import MetadataStore
 from ....coordination._sync.conflicts import Conflicts
 from ....coordination._sync.groups import Group
+from ....coordination._sync.kinds import check_store
 from ....coordination._sync.memberships import Membership
 from ....coordination.background import Signal
 from ....coordination.deadlines import Deadline
@@ -170,6 +171,7 @@ class Hosts:
     """
 
     def __init__(self, store: MetadataStore, region: str) -> None:
+        check_store(store, "a list of hubs", "ephemerals", "transactions", "watches")
         self.path = f"{check_path(region)}/hosts"
         self._store = store
         self._group = Group(store, self.path, LEAF)

@@ -102,7 +102,7 @@ class _Epochs:
     """
 
     def __init__(self, store: MetadataStore, region: str, mode: OwnershipMode) -> None:
-        check_store(store, "the ownership of topics")
+        check_store(store, "the ownership of topics", "transactions")
         self.store = store
         self._region = check_path(region)
         self._topics = f"{region}/topics"
@@ -170,6 +170,7 @@ class EphemeralOwnership:
 
     Raises:
         LayoutError: the region has the other mode. In asyncio, the first call raises this error.
+        UnsupportedError: the store has no transactions.
     """
 
     def __init__(self, store: MetadataStore, region: str) -> None:
@@ -273,6 +274,7 @@ class ComparedOwnership:
 
     Raises:
         LayoutError: the region has the other mode. In asyncio, the first call raises this error.
+        UnsupportedError: the store has no transactions.
     """
 
     def __init__(
@@ -412,9 +414,10 @@ def open_ownership(
 
     Raises:
         LayoutError: the region has the other mode, or a mode that this program does not know.
+        UnsupportedError: the store has no transactions.
         MetadataStoreError: a request has failed.
     """
-    check_store(store, "the ownership of topics")
+    check_store(store, "the ownership of topics", "transactions")
     check_face(managers, "close", "the ownership needs managers")
     check_face(hosts, "is_alive", "the ownership needs hosts")
     region = managers.path

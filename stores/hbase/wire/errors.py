@@ -54,6 +54,7 @@ _REFUSED: Final = frozenset(
         "NamespaceNotFoundException",
         "NoSuchColumnFamilyException",
         "NoSuchMethodException",
+        "TableExistsException",
         "TableNotEnabledException",
         "TableNotFoundException",
         "UnknownProtocolException",

@@ -128,6 +128,7 @@ def test_what_a_failed_call_means() -> None:
         (RemoteError("java.io.IOException", ""), "lost", bk.IndeterminateError),
         (RemoteError("a.AccessDeniedException", ""), "refused", bk.AuthenticationError),
         (RemoteError("a.b.NoSuchColumnFamilyException", ""), "refused", bk.UnsupportedError),
+        (RemoteError("a.b.TableExistsException", "t"), "refused", bk.UnsupportedError),
         (too_large, "refused", bk.ValueTooLargeError),
     ]
     for failure, meaning, error in meanings:

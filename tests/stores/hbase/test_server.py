@@ -176,7 +176,7 @@ def test_a_client_that_stops_or_dies_loses_its_values(server: HBaseServer) -> No
 
 def test_another_table_is_refused(server: HBaseServer) -> None:
     """A missing table with create=False, and one with other properties."""
-    with pytest.raises(bk.InvalidSettingError, match="no table default:none"):
+    with pytest.raises(bk.StoreUnavailableError, match="no table default:none"):
         bk.open_store(f"{server.url}/none", create=False, connect_timeout=PATIENCE)
     with pytest.raises(bk.InvalidSettingError, match="not one of batchkeeper's: it has no family"):
         bk.open_store(f"{server.url}/hbase:namespace", connect_timeout=PATIENCE)

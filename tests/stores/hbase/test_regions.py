@@ -1,0 +1,191 @@
+"""Regions of the HBase store that are split and moved, and a server of them that is killed."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, Final, Self
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.stores.backend import Tally
+from batchkeeper.stores.hbase.cluster import Cluster, Region
+from batchkeeper.stores.hbase.wire.messages import MESSAGES
+from batchkeeper.testing.servers import HBaseServer
+from batchkeeper.testing.servers.installing import install
+from batchkeeper.testing.servers.releases import parse_release
+
+from ...waiting import PATIENCE, result, soon, until
+
+pytestmark = [pytest.mark.soak, pytest.mark.server]
+
+_TABLE: Final = "regions"
+_BY_ENCODED_NAME: Final = 2
+# A server's name in the master's status: its host, its port and its start code.
+_SERVER: Final = re.compile(
+    rb"\x0a.127\.0\.0\.1\x10(?P<port>[\x80-\xff]*[\x00-\x7f])\x18(?P<code>[\x80-\xff]+[\x00-\x7f])",
+    re.DOTALL,
+)
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseServer]:
+    """An HBase that notices the death of a region server, and ends a compaction, within seconds."""
+    install(parse_release("hbase@2.6"))
+    settings = {
+        "zookeeper.session.timeout": "4000",
+        "hbase.zookeeper.property.tickTime": "500",
+        "hbase.hfile.compaction.discharger.interval": "1000",
+    }
+    with HBaseServer(tmp_path_factory.mktemp("hbase"), settings=settings) as made:
+        yield made
+
+
+class Admin:
+    """Asks the master to split and to move regions.
+
+    The requests have the form of a message that the client knows: two fields that are messages or
+    bytes.
+    """
+
+    def __init__(self, server: HBaseServer) -> None:
+        table = b"default", _TABLE.encode()
+        self.cluster = Cluster([server.address], table, "tests", 10.0, Tally())
+
+    def regions(self) -> list[Region]:
+        """Return the regions as they are now."""
+        self.cluster.moved(soon())
+        return self.cluster.regions(soon())
+
+    def addresses(self) -> list[str]:
+        """Return the address of each region's server."""
+        return [region.address for region in self.regions()]
+
+    def split(self, key: bytes) -> None:
+        """Split the region of a key there. One that was just split has to be compacted first."""
+        before = len(self.regions())
+
+        def ask() -> bool:
+            region = self.cluster.region_of(key, soon())
+            info = MESSAGES.RegionInfo(
+                region_id=int(region.name.rpartition(b",")[2].partition(b".")[0]),
+                table_name=MESSAGES.TableName(namespace=b"default", qualifier=_TABLE.encode()),
+                start_key=region.start,
+                end_key=region.end,
+                offline=False,
+                split=False,
+                replica_id=0,
+            )
+            try:
+                self._ask("SplitRegion", info.SerializeToString(), key)
+            except bk.UnsupportedError as refused:
+                if "NOT splittable" in str(refused):
+                    return False
+                raise
+            return True
+
+        until(ask)
+        until(lambda: len(self.regions()) == before + 1)
+
+    def move(self, region: Region, port: int) -> None:
+        """Move a region to the server with a port, and return when it is there."""
+        status = self.cluster.ask_master(
+            "GetClusterStatus", MESSAGES.Empty(), MESSAGES.Empty, soon()
+        ).SerializeToString()
+        codes = {
+            _varint(found["port"]): _varint(found["code"]) for found in _SERVER.finditer(status)
+        }
+        to = MESSAGES.ServerName(host_name="127.0.0.1", port=port, start_code=codes[port])
+        encoded = region.name.split(b".")[-2]
+        which = MESSAGES.RegionSpecifier(type=_BY_ENCODED_NAME, value=encoded)
+        self._ask("MoveRegion", which.SerializeToString(), to.SerializeToString())
+        there = region._replace(address=f"127.0.0.1:{port}")
+        until(lambda: there in self.regions())
+
+    def _ask(self, method: str, first: bytes, second: bytes) -> Any:
+        request = MESSAGES.BytesBytesPair(first=first, second=second)
+        return self.cluster.ask_master(method, request, MESSAGES.CreateTableResponse, soon())
+
+
+def _varint(raw: bytes) -> int:
+    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(raw))
+
+
+class Load:
+    """Writers, each of a path of its own, and a reader of all; a context manager."""
+
+    def __init__(self, store: bk.MetadataStore) -> None:
+        self._store = store
+        self.put = {
+            path: [result(store.put(path, b"x")).version]
+            for path in (f"/{letter}/x" for letter in "abcdefghij")
+        }
+        self._unknown = dict.fromkeys(self.put, 0)
+        self._over = threading.Event()
+        self._scans: list[list[str]] = []
+        self._threads = [
+            threading.Thread(target=self._write, args=(path,)) for path in self.put
+        ] + [threading.Thread(target=self._read)]
+
+    @property
+    def count(self) -> int:
+        """The number of puts that were acknowledged."""
+        return sum(map(len, self.put.values()))
+
+    def _write(self, path: str) -> None:
+        while not self._over.is_set():
+            try:
+                self.put[path].append(self._store.put(path, b"x").result().version)
+            except bk.MetadataStoreError as error:
+                self._unknown[path] += error.outcome == "unknown"
+
+    def _read(self) -> None:
+        while not self._over.is_set():
+            self._scans.append([path for path, _, _ in self._store.scan("/")])
+            time.sleep(0.05)
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def check(self) -> None:
+        """Check that each put has its version, and that each scan has all paths."""
+        for path, versions in self.put.items():
+            assert versions == sorted(set(versions))
+            found = result(self._store.get(path))
+            assert found is not None
+            assert len(versions) <= found.stat.version + 1 <= len(versions) + self._unknown[path]
+        assert len(self._scans) > 10
+        assert all(scan == [*self.put] for scan in self._scans)
+
+
+def test_regions_are_split_and_moved_and_a_server_of_them_is_killed(server: HBaseServer) -> None:
+    """Ten writers and a reader go on; each put has its version, and a scan misses nothing."""
+    with (
+        server.region_server() as other,
+        bk.open_store(f"{server.url}/{_TABLE}", connect_timeout=PATIENCE) as store,
+    ):
+        admin = Admin(server)
+        load = Load(store)
+        with closing(admin.cluster), load:
+            for key in (b"/e", b"/c"):
+                admin.split(key)
+            stays, dies = server.members[0].ports[1], other.ports[0]
+            for port in (dies, stays, dies):
+                for region in admin.regions():
+                    admin.move(region, port)
+            other.process.kill()
+            until(lambda: {*admin.addresses()} == {f"127.0.0.1:{stays}"})
+            before = load.count
+            until(lambda: load.count > before + 1000)
+        load.check()
