@@ -30,14 +30,15 @@ Capability: TypeAlias = Literal[
 CAPABILITIES: Final[frozenset[Capability]] = frozenset(get_args(Capability))
 
 _MOST: Final = ("etcd", "ZooKeeper", "RocksDB", "memory")
-_ALL_BUT_ZOOKEEPER: Final = ("etcd", "RocksDB", "memory")
+_ALL: Final = (*_MOST, "HBase")
+_ALL_BUT_ZOOKEEPER: Final = ("etcd", "RocksDB", "HBase", "memory")
 #: The titles of stores with a capability, for the messages of those that lack it. A test compares
 #: them with what the stores state.
 STORES_WITH: Final[Mapping[Capability, tuple[str, ...]]] = {
     "snapshots": ("etcd",),
     "history": ("etcd",),
-    "ephemerals": _MOST,
-    "sequences": _MOST,
+    "ephemerals": _ALL,
+    "sequences": _ALL,
     "watches": _MOST,
     "transactions": _MOST,
     "expected_revisions": _ALL_BUT_ZOOKEEPER,

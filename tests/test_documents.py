@@ -176,7 +176,7 @@ def test_the_command_knows_the_documented_calls() -> None:
 def test_the_documents_call_the_command() -> None:
     """The search for calls finds them: with variables before them, on several lines, in pipes."""
     found = {str(path.relative_to(ROOT)): list(commands(path)) for path in DOCUMENTS}
-    assert ["servers", "install", "etcd@3.7", "zookeeper@3.6"] in found["docs/stores.md"]
+    assert ["servers", "install", "etcd@3.7", "zookeeper@3.6", "hbase"] in found["docs/stores.md"]
     assert ["scan", "/", "--no-ephemeral", "-o", "jsonl"] in found["docs/command.md"]
     assert any("--master" in arguments for arguments in found["docs/spark-cluster.md"])
 

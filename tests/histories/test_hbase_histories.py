@@ -34,9 +34,9 @@ def nemesis(
     line = proxy(regions)
     connect = Cluster._connection
 
-    def through(cluster: Cluster, address: str, service: str) -> Connection:
+    def through(cluster: Cluster, address: str, service: str, by: float) -> Connection:
         harmed = address == regions and line.address in cluster.addresses
-        return connect(cluster, line.address if harmed else address, service)
+        return connect(cluster, line.address if harmed else address, service, by)
 
     monkeypatch.setattr(Cluster, "_connection", through)
     return Nemesis(hbase_server, line)
