@@ -209,13 +209,10 @@ class Cluster:
             except (LostError, RemoteError) as error:
                 # The last one may only be that the time was over.
                 said = error if said is None or time.monotonic() < deadline else said
-                # An open store goes on: a certificate may be renewed in time.
-                distrusts = isinstance(error, LostError) and error.refused and not self._located
-                if (
-                    distrusts
-                    or meaning_of(error) == "refused"
-                    or not self.pause(attempts, deadline)
-                ):
+                final = meaning_of(error) == "refused"
+                if not self._located and isinstance(error, LostError):
+                    final = error.refused is not None  # An open store waits for a renewed one.
+                if final or not self.pause(attempts, deadline):
                     raise repeatable(said) from error
             attempts += 1
 

@@ -16,13 +16,13 @@ import threading
 import time
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from ...backend import start_thread
 from .cells import CODEC, Cell, cells_in
-from .encryption import CertificateError, EncryptedSocket
+from .encryption import CertificateError, EncryptedSocket, Side
 from .messages import MESSAGES
 
 __all__ = ["Connection", "LostError", "Pending", "RemoteError", "Reply"]
@@ -77,9 +77,7 @@ class LostError(Exception):
         refused: whose certificate the other side refuses, if that is the reason.
     """
 
-    def __init__(
-        self, reason: str, *, sent: bool, refused: Literal["client", "server"] | None = None
-    ) -> None:
+    def __init__(self, reason: str, *, sent: bool, refused: Side | None = None) -> None:
         super().__init__(reason)
         self.sent = sent
         self.refused = refused
@@ -187,12 +185,9 @@ class Connection:
         except (OSError, ValueError) as error:  # ValueError: a name that no host can have
             if made is not None:
                 made.close()
-            refused: Literal["client", "server"] | None = None
-            if isinstance(error, CertificateError):
-                refused = "client" if error.ours else "server"
-            raise LostError(
-                f"no connection to {self.address}: {error}", sent=False, refused=refused
-            ) from error
+            refused = error.refused if isinstance(error, CertificateError) else None
+            reason = f"no connection to {self.address}: {error}"
+            raise LostError(reason, sent=False, refused=refused) from error
         return line
 
     @property
@@ -211,7 +206,7 @@ class Connection:
             LostError: the connection is broken.
         """
         if (broken := self.broken) is not None:
-            raise LostError(broken, sent=False)
+            raise self._lost(broken, sent=False)
         left = max(1, min(_MOST_MS, int((deadline - time.monotonic()) * 1000)))
         body = _delimited(request.SerializeToString())
         pending = Pending(response, self)
@@ -238,14 +233,14 @@ class Connection:
                 self._break(f"{self.address} cannot be reached: {error}")
             with self._lock:
                 self._pending.pop(number, None)
-            raise self._lost(sent=False) from error
+            raise self._lost(str(self._broken), sent=False) from error
         except BaseException:  # Ctrl-C: what follows on the connection would be taken for the rest.
             self._break("a request was cut off")
             raise
         if self._broken is not None:  # Before it was among those that the break has ended.
             with self._lock:
                 self._pending.pop(number, None)
-            raise self._lost(sent=True)
+            raise self._lost(self._broken, sent=True)
         return pending
 
     def close(self) -> None:
@@ -253,11 +248,11 @@ class Connection:
         if os.getpid() == self._process:
             self._break("the client was closed")
 
-    def _lost(self, *, sent: bool) -> LostError:
+    def _lost(self, reason: str, *, sent: bool) -> LostError:
         """Return the error of a call on the broken connection."""
         if self._refused:  # The server has not read a word.
-            return LostError(str(self._broken), sent=False, refused="client")
-        return LostError(str(self._broken), sent=sent)
+            return LostError(reason, sent=False, refused="client")
+        return LostError(reason, sent=sent)
 
     def _break(self, reason: str, *, refused: bool = False) -> None:
         with self._lock:
@@ -271,7 +266,7 @@ class Connection:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         for pending in ended:
-            pending._fail(self._lost(sent=True))
+            pending._fail(self._lost(self._broken, sent=True))
 
     def _read(self) -> None:
         reason = f"{self.address} has closed the connection"

@@ -12,11 +12,13 @@ import ssl
 import threading
 import time
 from contextlib import suppress
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from ...tls import REFUSED_CERTIFICATE
 
-__all__ = ["CertificateError", "EncryptedSocket"]
+__all__ = ["CertificateError", "EncryptedSocket", "Side"]
+
+Side: TypeAlias = Literal["client", "server"]
 
 # Bytes that are encrypted in one go. The receiving thread waits for that, about 0.1 ms.
 _PIECE: Final = 64 * 1024
@@ -30,12 +32,12 @@ class CertificateError(ConnectionError):
     """One side refuses the certificate of the other.
 
     Attributes:
-        ours: whether it is the client's.
+        refused: whose it is.
     """
 
-    def __init__(self, reason: str, *, ours: bool) -> None:
+    def __init__(self, reason: str, refused: Side) -> None:
         super().__init__(reason)
-        self.ours = ours
+        self.refused: Side = refused
 
 
 class EncryptedSocket:
@@ -149,12 +151,11 @@ def _check(error: ssl.SSLError) -> None:
             else "the option 'ca' names the authorities to trust"
         )
         fault = error.verify_message.rstrip(".")
-        raise CertificateError(
-            f"its certificate is not trusted: {fault}; {remedy}", ours=False
-        ) from error
+        reason = f"its certificate is not trusted: {fault}; {remedy}"
+        raise CertificateError(reason, "server") from error
     if REFUSED_CERTIFICATE.search(error.reason or ""):
         raise CertificateError(
             f"it refuses the client's certificate, or requires one ({error.reason}); name the "
             "client's certificate and its key in the options 'cert' and 'key'",
-            ours=True,
+            "client",
         ) from error

@@ -163,7 +163,7 @@ def test_what_ends_a_handshake(certificates: Certificates) -> None:
     with serving(serves) as port:
         with pytest.raises(CertificateError, match="'ca' names the authorities") as caught:
             encrypted(port, system)
-        assert not caught.value.ours
+        assert caught.value.refused == "server"
         with pytest.raises(CertificateError, match=r"not valid for 'localhost'; .*check_hostname"):
             encrypted(port, right, "localhost.")
         files = TlsFiles(ca=str(certificates.ca))
@@ -205,18 +205,16 @@ def test_a_refused_certificate(certificates: Certificates, newest: ssl.TLSVersio
             # For a missing one, OpenSSL's TLS 1.2 does not say that it is about a certificate.
             if files.cert or newest == ssl.TLSVersion.TLSv1_3:
                 assert isinstance(caught.value, CertificateError)
-                assert caught.value.ours
+                assert caught.value.refused == "client"
 
 
-@pytest.mark.parametrize("opens", [True, False])
-def test_a_refusal_that_arrives_while_something_is_sent(
-    certificates: Certificates, monkeypatch: pytest.MonkeyPatch, opens: bool
-) -> None:
-    """The server has closed before anybody reads why; the connection, or its call, says it."""
+def refusing(
+    certificates: Certificates, goes_on: threading.Event, closed: threading.Event
+) -> Callable[[socket.socket], None]:
+    """Return a server that asks for a certificate, and looks at it when it may."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificates.issue(None))
     context.verify_mode = ssl.CERT_REQUIRED
-    goes_on, closed = threading.Event(), threading.Event()
 
     def refuse(accepted: socket.socket) -> None:
         arrived, leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -233,6 +231,15 @@ def test_a_refusal_that_arrives_while_something_is_sent(
         accepted.close()  # It takes nothing more, from now on.
         closed.set()
 
+    return refuse
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_refusal_that_arrives_while_something_is_sent(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch, opens: bool
+) -> None:
+    """The server has closed before anybody reads why; the connection, or its calls, say it."""
+    goes_on, closed = threading.Event(), threading.Event()
     send, receive = EncryptedSocket.sendall, EncryptedSocket.recv
 
     def late_send(made: EncryptedSocket, data: bytes) -> None:
@@ -249,13 +256,22 @@ def test_a_refusal_that_arrives_while_something_is_sent(
     monkeypatch.setattr(EncryptedSocket, "sendall", late_send)
     monkeypatch.setattr(EncryptedSocket, "recv", late_receive)
     tls = TlsFiles(str(certificates.ca)).context()
+    made: list[Connection] = []
 
-    def call(port: int) -> None:
-        connection = Connection(f"127.0.0.1:{port}", "ClientMetaService", "me", PATIENCE, tls)
-        goes_on.set()
-        assert closed.wait(PATIENCE)
-        connection.begin("X", MESSAGES.Empty(), MESSAGES.Empty, soon()).wait(soon())
+    def connect(port: int) -> None:
+        made.append(Connection(f"127.0.0.1:{port}", "ClientMetaService", "me", PATIENCE, tls))
 
-    with serving(refuse) as port, pytest.raises(LostError, match="requires one") as caught:
-        call(port)
-    assert (caught.value.refused, caught.value.sent) == ("client", False)
+    def call() -> None:
+        made[0].begin("X", MESSAGES.Empty(), MESSAGES.Empty, soon()).wait(soon())
+
+    with serving(refusing(certificates, goes_on, closed)) as port:
+        steps = [partial(connect, port)]
+        if not opens:
+            connect(port)
+            goes_on.set()
+            assert closed.wait(PATIENCE)
+            steps = [call, call]
+        for step in steps:
+            with pytest.raises(LostError, match="requires one") as caught:
+                step()
+            assert (caught.value.refused, caught.value.sent) == ("client", False)
