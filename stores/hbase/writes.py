@@ -462,7 +462,7 @@ class Writer:
                     failed.append(end)
                     if meaning == "lost":
                         write.perhaps = write.lost = True
-                    elif not write.perhaps:
+                    elif not write.open:
                         write.after = None
 
     def _applied(self, write: _Write, *, keep: bool = True) -> None:
