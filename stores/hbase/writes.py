@@ -492,7 +492,7 @@ class Writer:
                     failed.append(end)
                     if meaning == "lost":
                         write.perhaps = write.lost = True
-                    elif not write.perhaps:
+                    elif not write.open:
                         write.after = None
 
     def _learn(self, new: Sequence[bool]) -> None:

@@ -6,6 +6,7 @@ for the one of the proxy, in which connections lose requests and answers.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -56,6 +57,13 @@ def test_cut_off_and_killed(nemesis: Nemesis) -> None:
             for lose in (nemesis.lose_answers, nemesis.lose_requests, nemesis.cut) * 4:
                 lose()
                 run.progress(50)
+            # The kill also meets writes that were applied and not answered.
+            nemesis.line.swallows = True
+            since = time.monotonic()
+            run.until(
+                lambda: any(op.writes and op.invoked > since for op in run.history),
+                "nobody writes",
+            )
             nemesis.kill()
             nemesis.restart()
             assert under_way(run.history, nemesis.killed)
