@@ -73,8 +73,6 @@ class HBaseServer(LocalServer):
         Raises:
             ServerStartError: it did not answer within ``start_timeout``, or ended.
         """
-        from ...stores.hbase.cluster import answers  # noqa: PLC0415 - as in _answers
-
         directory = self.directory / f"region-server-{next(self._others)}"
         directory.mkdir()
         (port,) = free_ports(1)
@@ -88,7 +86,7 @@ class HBaseServer(LocalServer):
         process.launch(self._java(directory, settings, _REGION_SERVER), self._environment())
         try:
             deadline = time.monotonic() + self._start_timeout
-            while not answers(f"{HOST}:{port}"):
+            while not _serves(f"{HOST}:{port}"):
                 if not process.running or time.monotonic() > deadline:
                     raise ServerStartError(f"a region server did not start: {process.log}")
                 time.sleep(_PAUSE)
@@ -177,6 +175,33 @@ class HBaseServer(LocalServer):
 
     def _leads(self, member: ServerMember) -> bool:
         return self._answers(member)
+
+
+def _serves(address: str) -> bool:
+    """Say whether a region server without regions is ready for some: whether it denies one."""
+    from ...stores.hbase.wire.connection import (  # noqa: PLC0415 - as in _answers
+        Connection,
+        LostError,
+        RemoteError,
+    )
+    from ...stores.hbase.wire.messages import MESSAGES  # noqa: PLC0415
+
+    none = MESSAGES.RegionSpecifier(type=1, value=b"none,,1")
+    nothing = MESSAGES.ScanRequest(region=none, scan=MESSAGES.Scan(), number_of_rows=1)
+    by = time.monotonic() + 2.0
+    try:
+        connection = Connection(address, "ClientService", "batchkeeper", 1.0)
+    except LostError:
+        return False
+    try:
+        connection.begin("Scan", nothing, MESSAGES.ScanResponse, by).wait(by)
+    except LostError:
+        return False
+    except RemoteError as error:
+        return error.kind == "NotServingRegionException"
+    finally:
+        connection.close()
+    return True
 
 
 def _xml(settings: Mapping[str, str]) -> str:

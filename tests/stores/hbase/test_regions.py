@@ -19,11 +19,11 @@ from batchkeeper.testing.servers import HBaseServer
 from batchkeeper.testing.servers.installing import install
 from batchkeeper.testing.servers.releases import parse_release
 
+from ...histories.test_histories import Run
 from ...waiting import PATIENCE, result, soon, until
 
 pytestmark = [pytest.mark.soak, pytest.mark.server]
 
-_TABLE: Final = "regions"
 _BY_ENCODED_NAME: Final = 2
 # A server's name in the master's status: its host, its port and its start code.
 _SERVER: Final = re.compile(
@@ -32,7 +32,7 @@ _SERVER: Final = re.compile(
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseServer]:
     """An HBase that notices the death of a region server, and ends a compaction, within seconds."""
     install(parse_release("hbase@2.6"))
@@ -52,9 +52,9 @@ class Admin:
     bytes.
     """
 
-    def __init__(self, server: HBaseServer) -> None:
-        table = b"default", _TABLE.encode()
-        self.cluster = Cluster([server.address], table, "tests", 10.0, Tally())
+    def __init__(self, server: HBaseServer, table: str) -> None:
+        name = b"default", table.encode()
+        self.cluster = Cluster([server.address], name, "tests", 10.0, Tally())
 
     def regions(self) -> list[Region]:
         """Return the regions as they are now."""
@@ -71,9 +71,10 @@ class Admin:
 
         def ask() -> bool:
             region = self.cluster.region_of(key, soon())
+            namespace, qualifier = self.cluster.table
             info = MESSAGES.RegionInfo(
                 region_id=int(region.name.rpartition(b",")[2].partition(b".")[0]),
-                table_name=MESSAGES.TableName(namespace=b"default", qualifier=_TABLE.encode()),
+                table_name=MESSAGES.TableName(namespace=namespace, qualifier=qualifier),
                 start_key=region.start,
                 end_key=region.end,
                 offline=False,
@@ -93,18 +94,30 @@ class Admin:
 
     def move(self, region: Region, port: int) -> None:
         """Move a region to the server with a port, and return when it is there."""
+        code = until(lambda: self._start_codes().get(port))  # It may just have joined.
+        to = MESSAGES.ServerName(host_name="127.0.0.1", port=port, start_code=code)
+        encoded = region.name.split(b".")[-2]
+        which = MESSAGES.RegionSpecifier(type=_BY_ENCODED_NAME, value=encoded)
+        there = region._replace(address=f"127.0.0.1:{port}")
+
+        def ask() -> bool:
+            # The master passes over a move to a server that has just joined.
+            self._ask("MoveRegion", which.SerializeToString(), to.SerializeToString())
+            give_up = soon(5.0)
+            while there not in self.regions() and time.monotonic() < give_up:
+                time.sleep(0.1)
+            return there in self.regions()
+
+        until(ask)
+
+    def _start_codes(self) -> dict[int, int]:
+        """Return what tells the present life of a server from earlier ones, by its port."""
         status = self.cluster.ask_master(
             "GetClusterStatus", MESSAGES.Empty(), MESSAGES.Empty, soon()
         ).SerializeToString()
-        codes = {
+        return {
             _varint(found["port"]): _varint(found["code"]) for found in _SERVER.finditer(status)
         }
-        to = MESSAGES.ServerName(host_name="127.0.0.1", port=port, start_code=codes[port])
-        encoded = region.name.split(b".")[-2]
-        which = MESSAGES.RegionSpecifier(type=_BY_ENCODED_NAME, value=encoded)
-        self._ask("MoveRegion", which.SerializeToString(), to.SerializeToString())
-        there = region._replace(address=f"127.0.0.1:{port}")
-        until(lambda: there in self.regions())
 
     def _ask(self, method: str, first: bytes, second: bytes) -> Any:
         request = MESSAGES.BytesBytesPair(first=first, second=second)
@@ -173,9 +186,9 @@ def test_regions_are_split_and_moved_and_a_server_of_them_is_killed(server: HBas
     """Ten writers and a reader go on; each put has its version, and a scan misses nothing."""
     with (
         server.region_server() as other,
-        bk.open_store(f"{server.url}/{_TABLE}", connect_timeout=PATIENCE) as store,
+        bk.open_store(f"{server.url}/load", connect_timeout=PATIENCE) as store,
     ):
-        admin = Admin(server)
+        admin = Admin(server, "load")
         load = Load(store)
         with closing(admin.cluster), load:
             for key in (b"/e", b"/c"):
@@ -189,3 +202,21 @@ def test_regions_are_split_and_moved_and_a_server_of_them_is_killed(server: HBas
             before = load.count
             until(lambda: load.count > before + 1000)
         load.check()
+
+
+def test_histories_over_moves_and_kills_of_regions(server: HBaseServer) -> None:
+    """What 14 clients see while regions are split, moved and lost is what one store may show."""
+    with Run(f"{server.url}/history", operation_timeout=60.0) as run:
+        admin = Admin(server, "history")
+        stays = server.members[0].ports[1]
+        with closing(admin.cluster):
+            admin.split(b"/h/4")
+            for _ in range(2):
+                with server.region_server() as other:
+                    for region in admin.regions():
+                        admin.move(region, other.ports[0])
+                        run.workers.progress(100)
+                    other.process.kill()
+                    until(lambda: {*admin.addresses()} == {f"127.0.0.1:{stays}"})
+                run.workers.progress(300)
+    assert not [op for op in run.history if op.outcome in {"unknown", "not_applied"}]
