@@ -487,7 +487,7 @@ class Writer:
                 case LostError() | RemoteError():
                     meaning = meaning_of(end)
                     if meaning == "refused" and not write.perhaps:
-                        write.end(error_of(end, write.step.path))
+                        write.end(_ended(write, error_of(end, write.step.path)))
                         continue
                     failed.append(end)
                     if meaning == "lost":

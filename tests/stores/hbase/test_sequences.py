@@ -1,4 +1,4 @@
-"""Sequential puts whose paths another client may create, on a real HBase."""
+"""Sequential puts whose paths another client may create, and scans, on a real HBase."""
 
 from __future__ import annotations
 
@@ -44,3 +44,13 @@ def test_a_path_that_another_client_has_created_meanwhile(
         assert result(store.put("/n/x-", b"", sequential=True)).path == "/n/x-0000000000"
         assert lost == [b"/n/x-0000000000"]
         assert result(store.get_children("/n")) == ["x-0000000000", "y-0000000001"]
+
+
+def test_what_is_left_of_deleted_paths_is_passed_over(hbase_tables: Tables) -> None:
+    """A scan that finds nothing else for long goes on where the server says, and ends."""
+    with bk.open_store(hbase_tables.next(), connect_timeout=PATIENCE) as store:
+        paths = [f"/gone/{number:05}" for number in range(3_000)]
+        assert all(outcome.ok for outcome in store.apply([bk.Put(path, b"") for path in paths]))
+        assert all(outcome.ok for outcome in store.apply([bk.Delete(path) for path in paths]))
+        assert list(store.scan_pages("/gone")) == []
+        assert result(store.get_children("/gone")) == []
