@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -105,17 +106,20 @@ class Requests:
         found: dict[bytes, Row] = {}
         left = list(dict.fromkeys(keys))
         attempts = 0
+        said: LostError | RemoteError | None = None
         while True:
             failed = self._read_once(left, columns, found, deadline)
             if not failed:
                 return self.living(found, deadline) if hides else found
             left = [key for key in left if key in failed]
             errors = list(failed.values())
+            # The last one may only be that the time was over.
+            said = errors[0] if said is None or time.monotonic() < deadline else said
             for error in errors:
                 if meaning_of(error) == "refused":
                     raise error_of(error)
             if not self.cluster.pause(attempts, deadline):
-                raise repeatable(errors[0])
+                raise repeatable(said)
             self.relocate(errors, deadline)
             self.cluster.tally.add("retry")
             attempts += 1

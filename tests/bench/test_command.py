@@ -358,7 +358,7 @@ def test_a_run_that_ends_early_keeps_what_was_measured(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nonsense"], "neither a store's URL nor one of rocksdb, etcd, zookeeper, memory"),
+        (["nonsense"], "neither a store's URL nor one of rocksdb, etcd, zookeeper, hbase, memory"),
         (["ftp://host"], "unknown store scheme 'ftp'"),
         (["memory", "file"], "what is 'file'? Files are only for compare and report"),
         (["compare", "one"], "compare needs two files of results, not 1"),
@@ -447,8 +447,8 @@ def test_a_cluster_is_measured(
         (("etcd", "--members", "2"), "must be 1, 3, 5 or 7, not 2"),
         (("zookeeper", "--members", "many"), "argument --members: not an int: 'many'"),
         (("etcd://127.0.0.1:2379", "--members", "3"), "not for 'etcd://127.0.0.1:2379'"),
-        (("rocksdb", "--members", "3"), r"\(etcd, zookeeper\), and not for 'rocksdb'"),
-        (("memory", "--members", "1"), r"\(etcd, zookeeper\), and not for 'memory'"),
+        (("rocksdb", "--members", "3"), r"\(etcd, zookeeper, hbase\), and not for 'rocksdb'"),
+        (("memory", "--members", "1"), r"\(etcd, zookeeper, hbase\), and not for 'memory'"),
     ],
 )
 def test_a_cluster_that_cannot_be(
