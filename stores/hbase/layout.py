@@ -50,6 +50,7 @@ __all__ = [
     "VALUE",
     "VERSION_AT",
     "Row",
+    "next_key",
     "rows_in",
     "session_key",
     "too_long",
@@ -65,8 +66,9 @@ MARKS: Final = 8
 #: Milliseconds after which HBase removes what is left of a deleted path.
 TOMBSTONE_MS: Final = 3_600_000
 
-# A key has 32,767 bytes at most (java.lang.Short.MAX_VALUE). Scans append to keys, and the client's
-# own rows have paths in their keys.
+# A key has so many bytes at most (java.lang.Short.MAX_VALUE). The client's own rows have paths in
+# their keys.
+_MOST_KEY_BYTES: Final = 32_767
 _MOST_PATH_BYTES: Final = 32_000
 _MOST_OF_A_CHARACTER: Final = 3  # A path has none above U+FFFF.
 _DIGITS: Final = 19  # of the greatest number that a sequential put can get
@@ -84,6 +86,14 @@ _MARK_SIZE: Final = 16
 def session_key(owner: int) -> bytes:
     """Return the key of the row of a session."""
     return f"{SESSIONS}/{owner:016x}".encode()
+
+
+def next_key(key: bytes) -> bytes:
+    """Return the least key after one. Another client may have put one of the greatest length."""
+    if len(key) < _MOST_KEY_BYTES:
+        return key + b"\0"
+    shorter = key.rstrip(b"\xff")
+    return shorter[:-1] + bytes([shorter[-1] + 1])
 
 
 def too_long(path: str, *, numbered: bool = False) -> ValueTooLargeError | None:

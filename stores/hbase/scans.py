@@ -19,7 +19,7 @@ from ..refusals import partly_removed
 from ..spans import evenly, with_outside
 from .cluster import Region
 from .forms import STATES, STATES_AND_VALUES, scan
-from .layout import Row, rows_in, too_long
+from .layout import Row, next_key, rows_in, too_long
 from .requests import Requests
 from .wire.connection import LostError, Pending, RemoteError
 from .wire.errors import meaning_of, repeatable
@@ -118,7 +118,7 @@ class Walk:
         rows = rows_in(reply.cells)
         if reply.message.more_results_in_region:
             # A page may be empty, if the server took long to find a row.
-            after = rows[-1][0] + b"\0" if rows else reply.message.cursor.row or asked.start
+            after = next_key(rows[-1][0]) if rows else reply.message.cursor.row or asked.start
         else:
             after = asked.region.end
             if not after or (end is not None and after >= end):

@@ -11,7 +11,7 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.stores.hbase.cluster import Region
 from batchkeeper.stores.hbase.forms import STATES_AND_VALUES, gets, multi, put, remove
-from batchkeeper.stores.hbase.layout import MARKS, NO_ROW, Row, rows_in
+from batchkeeper.stores.hbase.layout import MARKS, NO_ROW, Row, next_key, rows_in
 from batchkeeper.stores.hbase.sequences import Entry, Taken, pack, unpack
 from batchkeeper.stores.hbase.wire.cells import Cell, cells_in
 from batchkeeper.stores.hbase.wire.connection import LostError, RemoteError
@@ -46,6 +46,19 @@ def test_a_row_tells_its_last_changes() -> None:
     assert (unpack(pack(taken)), unpack(b"")) == (taken, (0, ()))
     with pytest.raises(bk.UnsupportedError, match="not written by this client"):
         rows_in([Cell(b"/a", b"f:n", 1, b"short")])
+
+
+def test_the_next_key() -> None:
+    """Nothing lies between a key and the next one, also at the greatest length."""
+    longest = b"/" + b"k" * 32_766
+    assert [
+        next_key(key) for key in (b"/a", longest[:-1], longest, longest[:-2] + b"\xff\xff")
+    ] == [
+        b"/a\0",
+        longest[:-1] + b"\0",
+        longest[:-1] + b"l",
+        longest[:-3] + b"l",
+    ]
 
 
 def test_what_is_written_by_the_thousand_is_what_the_messages_say() -> None:
