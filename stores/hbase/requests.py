@@ -163,9 +163,12 @@ class Requests:
         self, keys: Sequence[bytes], columns: Sequence[Any], found: dict[bytes, Row], by: float
     ) -> dict[bytes, LostError | RemoteError]:
         """Read rows; return the errors of those that could not be read."""
-        places: defaultdict[Region, list[bytes]] = defaultdict(list)
-        for key in keys:
-            places[self.cluster.region_of(key, by)].append(key)
+        places: dict[Region, list[bytes]] = {}
+        if len(regions := self.cluster.regions(by)) == 1:
+            places[regions[0]] = [*keys]
+        else:
+            for key in keys:
+                places.setdefault(self.cluster.region_of(key, by), []).append(key)
         sent: list[tuple[list[bytes], Pending | LostError]] = []
         for region, some in places.items():
             for start in range(0, len(some), _PART):
@@ -230,6 +233,9 @@ def _take(
     reply: Reply, keys: Sequence[bytes], found: dict[bytes, Row]
 ) -> dict[bytes, LostError | RemoteError]:
     """Add the rows of an answer; return the errors of the keys that have none."""
+    if _is_whole(reply, len(keys)):  # nearly always
+        found.update(rows_in(reply.cells))
+        return {}
     cells = _Cells(reply)
     failed: dict[bytes, LostError | RemoteError] = dict.fromkeys(keys, _NO_ANSWER)
     for action in reply.message.region_action_result:
@@ -243,6 +249,21 @@ def _take(
                 found.update(rows_in(cells.of(part.result)))
                 del failed[key]
     return failed
+
+
+def _is_whole(reply: Reply, count: int) -> bool:
+    """Say whether all results of one action are there, and all their cells beside the message."""
+    actions = reply.message.region_action_result
+    if len(actions) != 1 or actions[0].HasField("exception"):
+        return False
+    cells = number = 0
+    for part in actions[0].result_or_exception:
+        result = part.result
+        if result.cell or part.HasField("exception"):
+            return False
+        cells += result.associated_cell_count
+        number += 1
+    return number == count and cells == len(reply.cells)
 
 
 def _remote(exception: Any) -> RemoteError:
