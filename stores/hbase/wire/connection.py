@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 from ...backend import start_thread
 from .cells import CODEC, Cell, cells_in
 from .encryption import CertificateError, EncryptedSocket, Side
+from .fields import varint
 from .messages import MESSAGES
 
 __all__ = ["Connection", "LostError", "Pending", "RemoteError", "Reply"]
@@ -312,12 +313,7 @@ class Connection:
 
 def _delimited(message: bytes) -> bytes:
     """Return a message with its length as a varint before it."""
-    size, head = len(message), bytearray()
-    while size > 0x7F:
-        head.append(size & 0x7F | 0x80)
-        size >>= 7
-    head.append(size)
-    return bytes(head) + message
+    return varint(len(message)) + message
 
 
 def _part(frame: memoryview, at: int) -> tuple[memoryview, int]:

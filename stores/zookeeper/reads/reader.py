@@ -22,9 +22,9 @@ from ..wire.jute import (
     MULTI,
     MULTI_READ,
     SYNC,
+    SYNC_ROOT,
     Found,
     ZNode,
-    length,
 )
 from ..wire.nodes import NULL, Nodes
 from .packets import (
@@ -59,7 +59,7 @@ _JOINT_BYTES: Final = 1 << 14
 #: in the log.
 CatchUp: TypeAlias = tuple[int, bytes]
 BY_MULTI: Final[CatchUp] = (MULTI, EMPTY_MULTI)
-BY_SYNC: Final[CatchUp] = (SYNC, length(1) + b"/")
+BY_SYNC: Final[CatchUp] = (SYNC, SYNC_ROOT)
 
 
 class Reader:

@@ -48,7 +48,7 @@ from ....ops.log import get_logger
 from ....ops.sessions import SessionEvent, SessionState
 from ...backend import start_thread
 from ...session import SessionMachine
-from ..wire.jute import EMPTY_MULTI, MULTI, SYNC, length
+from ..wire.jute import EMPTY_MULTI, MULTI, SYNC, SYNC_ROOT
 
 if TYPE_CHECKING:
     from ..wire.exchanges import Trip
@@ -67,8 +67,6 @@ _PERIOD: Final = 0.1
 # The most touches to remember. At most one comes in a twentieth of the timeout, so the oldest of
 # them is older than `hold`.
 _MOST_TOUCHES: Final = 32
-
-_ROOT: Final = length(1) + b"/"
 
 
 class Proofs:
@@ -256,7 +254,7 @@ class ZooKeeperSession:
                 proven = self._standing
                 timeout = self._machine.timeout
             due = now + _PERIOD * timeout
-            sync = self._connection.round_trip(SYNC, _ROOT, now + timeout)
+            sync = self._connection.round_trip(SYNC, SYNC_ROOT, now + timeout)
             if sync is None:
                 continue
             write = self._connection.round_trip(MULTI, EMPTY_MULTI, now + timeout)

@@ -53,6 +53,7 @@ __all__ = [
     "SEQUENTIAL",
     "SET_DATA",
     "SYNC",
+    "SYNC_ROOT",
     "Done",
     "Family",
     "Found",
@@ -135,6 +136,8 @@ _zxid = Struct("!4xq4x")
 END: Final = _multi_header.pack(-1, True, -1)
 #: A multi of no operations, which changes nothing.
 EMPTY_MULTI: Final = END
+#: The body of a sync.
+SYNC_ROOT: Final = _int.pack(1) + b"/"
 _SUFFIX: Final = re.compile(rb"\d{10}|-\d{9,10}")
 #: The length that means null, which ZooKeeper distinguishes from empty.
 NO_DATA: Final = _int.pack(-1)

@@ -36,9 +36,9 @@ from ..wire.jute import (
     PROBE,
     SEQUENTIAL,
     SYNC,
+    SYNC_ROOT,
     Family,
     ZNode,
-    length,
     parse_family,
     parse_names_and_family,
     parse_single,
@@ -54,7 +54,7 @@ _DIGITS: Final = 10
 _PROBES: Final = 16
 _READS: Final = 64
 
-_SYNC: Final = (SYNC, length(1) + b"/")
+_SYNC: Final = (SYNC, SYNC_ROOT)
 
 
 class _Births:

@@ -49,11 +49,11 @@ from ..wire.jute import (
     MULTI,
     SET_DATA,
     SYNC,
+    SYNC_ROOT,
     Done,
     Op,
     Refused,
     ZNode,
-    length,
     parse_multi,
     parse_single,
     parse_zxid,
@@ -365,7 +365,7 @@ class MultiSettler:
 
     def _read_slot(self, slot: Slot, until: float) -> ZNode | None:
         """Return a slot's node as the leader knows it, or ``None`` if that fails."""
-        reads = [(SYNC, length(1) + b"/"), (GET_DATA, single_read(slot.path.encode()))]
+        reads = [(SYNC, SYNC_ROOT), (GET_DATA, single_read(slot.path.encode()))]
         while True:
             _, reply = self._connection.exchange(reads, until, repeat=True)
             if reply == CONNECTION_LOSS:
