@@ -281,7 +281,9 @@ class Writer:
             else:
                 places.append(k)
         tree = self._read(batch, places, parents, deadline, after=after)
-        sheltered = any(below_ephemeral(parent + "/", tree) for parent in parents)
+        sheltered = any(
+            isinstance(node := tree[parent], ZNode) and node.owner != 0 for parent in parents
+        )
         for i in undecided:
             if i in batch.parts:
                 refuse_part(batch, i, tree)
