@@ -21,10 +21,11 @@
 
 /* Interned strings: `name_path` is "path". */
 #define NAMES(X)                                                                                   \
-    X(answer_bytes) X(checked) X(created) X(delete) X(deleted) X(encoded) X(exists)                \
-    X(expected_version) X(fleeting) X(get) X(going) X(kind) X(made) X(op_bytes) X(operations)      \
-    X(ops) X(options) X(parts) X(path) X(paths) X(popleft) X(put) X(reads) X(requests) X(seen)     \
-    X(sent_bytes) X(session) X(size) X(value) X(waiting) X(writes) X(writing)
+    X(_entry) X(allowance) X(answer_bytes) X(checked) X(created) X(delete) X(deleted) X(encoded)   \
+    X(exists) X(expected_version) X(fleeting) X(get) X(going) X(kind) X(light) X(made)             \
+    X(monotonic) X(next_deadline) X(op_bytes) X(operations) X(ops) X(options) X(parts) X(path)     \
+    X(paths) X(popleft) X(put) X(reads) X(requests) X(seen) X(sent_bytes) X(session) X(size)       \
+    X(value) X(waiting) X(writes) X(writing)
 #define DECLARE_NAME(name) extern PyObject *name_##name;
 NAMES(DECLARE_NAME)
 #undef DECLARE_NAME
@@ -89,6 +90,8 @@ static inline bool number_at(PyObject *tuple, Py_ssize_t i, long long *number)
 
 /* Attributes. What `get_attribute` has found must be released, even if it is of another type. */
 bool get_attribute(PyObject *owner, PyObject *name, PyTypeObject *type, PyObject **found);
+/* The same of a request, by one of its public names; from entries at once. */
+PyObject *request_attribute(PyObject *request, PyObject *name);
 bool get_number(PyObject *owner, PyObject *name, Py_ssize_t *number);
 bool set_number(PyObject *owner, PyObject *name, Py_ssize_t number);
 

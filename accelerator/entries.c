@@ -4,23 +4,25 @@
 
 #include <structmember.h>
 
-/* The attributes of batching.entry.Entry. */
+/* The attributes of batching.entry.Entry that are objects. */
 #define MEMBERS(X)                                                                                 \
-    X(deadline) X(epoch) X(expected_version) X(future_state) X(key) X(kind) X(lane) X(options)     \
-    X(path) X(session) X(sink) X(state) X(submitted) X(value) X(waits_for) X(weight) X(writes)
+    X(epoch) X(expected_version) X(future_state) X(key) X(kind) X(lane) X(options) X(path)         \
+    X(session) X(sink) X(value) X(writes)
 #define ATTRIBUTES(X) X(answer) X(caller) MEMBERS(X)
 
 #define FIELD(name) PyObject *name;
 typedef struct {
     PyObject_HEAD
     ATTRIBUTES(FIELD)
+    double deadline, submitted;
+    Py_ssize_t weight;
+    int state, waits_for;
 } Entry;
 #undef FIELD
 
 enum { QUEUED, SENT, ENDED, CANCELLED };
 
 static PyTypeObject *entry_type;
-static PyObject *states[4]; /* the states as Python's numbers */
 
 static Entry *as_entry(PyObject *object)
 {
@@ -49,6 +51,23 @@ static bool is_plain(PyObject *answer)
     return answer == Py_None || PyTuple_Check(answer);
 }
 
+PyObject *request_attribute(PyObject *request, PyObject *name)
+{
+    if (Py_IS_TYPE(request, entry_type)) {
+        Entry *entry = (Entry *)request;
+        PyObject *found = name == name_kind               ? entry->kind
+                          : name == name_path             ? entry->path
+                          : name == name_value            ? entry->value
+                          : name == name_expected_version ? entry->expected_version
+                          : name == name_options          ? entry->options
+                                                          : NULL;
+        if (found != NULL) {
+            return Py_NewRef(found);
+        }
+    }
+    return PyObject_GetAttr(request, name);
+}
+
 static void set(PyObject **field, PyObject *value)
 {
     PyObject *old = *field;
@@ -65,18 +84,6 @@ static bool present(PyObject *value, const char *name)
     return value != NULL;
 }
 
-/* Return the state of an entry, or -1 with an error. */
-static long state_of(Entry *entry)
-{
-    return present(entry->state, "state") ? PyLong_AsLong(entry->state) : -1;
-}
-
-/* Return the weight of an entry, or -1 with an error. */
-static Py_ssize_t weight_of(Entry *entry)
-{
-    return present(entry->weight, "weight") ? PyLong_AsSsize_t(entry->weight) : -1;
-}
-
 /* Return the size of a path as UTF-8, or -1 with an error. */
 static Py_ssize_t path_bytes(PyObject *path)
 {
@@ -86,8 +93,9 @@ static Py_ssize_t path_bytes(PyObject *path)
 
 /* What the entries of one call have in common. */
 typedef struct {
-    PyObject *kind, *sink, *now; /* borrowed */
-    PyObject *lane, *writes, *deadline;
+    PyObject *kind, *sink; /* borrowed */
+    PyObject *lane, *writes;
+    double now, deadline;
     Py_ssize_t op_bytes;
     bool cyclic; /* whether the caller, or the sink, can lead back to the entry */
 } Origin;
@@ -96,25 +104,33 @@ static void origin_free(Origin *origin)
 {
     Py_CLEAR(origin->lane);
     Py_CLEAR(origin->writes);
-    Py_CLEAR(origin->deadline);
+}
+
+/* Set the times of an origin. */
+static bool origin_time(Origin *origin, PyObject *now, PyObject *timeout)
+{
+    PyObject *deadline = PyNumber_Add(now, timeout);
+    if (deadline != NULL) {
+        origin->now = PyFloat_AsDouble(now);
+        origin->deadline = PyFloat_AsDouble(deadline);
+        Py_DECREF(deadline);
+    }
+    return !PyErr_Occurred();
 }
 
 /* Fill an origin, to be freed in the end; return false with an error, and nothing to free. */
 static bool origin_find(Origin *origin, PyObject *kind, PyObject *lanes, PyObject *sink,
                         PyObject *now, PyObject *timeout)
 {
-    *origin = (Origin){.kind = kind, .sink = sink, .now = now};
+    *origin = (Origin){.kind = kind, .sink = sink};
     PyObject *op_bytes = NULL;
     if ((origin->lane = PyObject_GetItem(lanes, kind)) != NULL &&
         (origin->writes = PyObject_GetAttr(origin->lane, name_writes)) != NULL &&
         (op_bytes = PyObject_GetAttr(origin->lane, name_op_bytes)) != NULL) {
         origin->op_bytes = PyLong_AsSsize_t(op_bytes);
-        if (origin->op_bytes != -1 || !PyErr_Occurred()) {
-            origin->deadline = PyNumber_Add(now, timeout);
-        }
     }
     Py_XDECREF(op_bytes);
-    if (PyErr_Occurred()) {
+    if (PyErr_Occurred() || !origin_time(origin, now, timeout)) {
         origin_free(origin);
         return false;
     }
@@ -130,11 +146,6 @@ static Py_ssize_t fill(Entry *self, Origin *origin, PyObject *path, PyObject *va
     if (of_path < 0 || of_value < 0) {
         return -1;
     }
-    Py_ssize_t bytes = origin->op_bytes + of_path + of_value;
-    PyObject *weight = PyLong_FromSsize_t(bytes);
-    if (weight == NULL) {
-        return -1;
-    }
     set(&self->kind, origin->kind);
     set(&self->path, path);
     set(&self->value, value);
@@ -143,20 +154,28 @@ static Py_ssize_t fill(Entry *self, Origin *origin, PyObject *path, PyObject *va
     set(&self->lane, origin->lane);
     set(&self->writes, origin->writes);
     set(&self->sink, origin->sink);
-    set(&self->submitted, origin->now);
-    set(&self->deadline, origin->deadline);
+    self->submitted = origin->now;
+    self->deadline = origin->deadline;
     set(&self->caller, caller);
     set(&self->future_state, Py_None);
     set(&self->answer, Py_None);
-    set(&self->state, states[QUEUED]);
-    set(&self->waits_for, states[0]);
-    set(&self->weight, weight);
-    Py_DECREF(weight);
+    self->state = QUEUED;
+    self->waits_for = 0;
+    self->weight = origin->op_bytes + of_path + of_value;
     if (!origin->cyclic && options == Py_None && PyUnicode_CheckExact(path) &&
         (value == Py_None || PyBytes_CheckExact(value))) {
         PyObject_GC_UnTrack((PyObject *)self);
     }
-    return bytes;
+    return self->weight;
+}
+
+/* Set what the options of a new entry decide. */
+static bool read_options_of(PyObject *entry)
+{
+    PyObject *read = bound("read_options");
+    PyObject *none = read ? PyObject_CallFunctionObjArgs(read, entry, NULL) : NULL;
+    Py_XDECREF(none);
+    return none != NULL;
 }
 
 static int init(Entry *self, PyObject *args, PyObject *kwargs)
@@ -176,11 +195,8 @@ static int init(Entry *self, PyObject *args, PyObject *kwargs)
     origin.cyclic = caller != Py_None; /* Without a caller, the sink is a FutureSink. */
     int status = fill(self, &origin, path, value, expected, options, caller) < 0 ? -1 : 0;
     origin_free(&origin);
-    if (status == 0 && options != Py_None) {
-        PyObject *read = bound("read_options");
-        PyObject *none = read ? PyObject_CallFunctionObjArgs(read, self, NULL) : NULL;
-        status = none == NULL ? -1 : 0;
-        Py_XDECREF(none);
+    if (status == 0 && options != Py_None && !read_options_of((PyObject *)self)) {
+        status = -1;
     }
     return status;
 }
@@ -259,6 +275,11 @@ static PyMemberDef members[] = {
 #define MEMBER(name) {#name, T_OBJECT_EX, offsetof(Entry, name), 0, NULL},
     MEMBERS(MEMBER)
 #undef MEMBER
+    {"deadline", T_DOUBLE, offsetof(Entry, deadline), 0, NULL},
+    {"submitted", T_DOUBLE, offsetof(Entry, submitted), 0, NULL},
+    {"weight", T_PYSSIZET, offsetof(Entry, weight), 0, NULL},
+    {"state", T_INT, offsetof(Entry, state), 0, NULL},
+    {"waits_for", T_INT, offsetof(Entry, waits_for), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -280,19 +301,6 @@ static PyType_Spec spec = {
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .slots = type_slots,
 };
-
-int entries_start(PyObject *module)
-{
-    for (long state = 0; state < 4; state++) {
-        if (states[state] == NULL && (states[state] = PyLong_FromLong(state)) == NULL) {
-            return -1;
-        }
-    }
-    if (entry_type == NULL && (entry_type = (PyTypeObject *)PyType_FromSpec(&spec)) == NULL) {
-        return -1;
-    }
-    return PyModule_AddObjectRef(module, "Entry", (PyObject *)entry_type);
-}
 
 /* --- loops over entries */
 
@@ -316,20 +324,17 @@ static int each(PyObject *entries, int (*visit)(Entry *entry, void *context), vo
 
 static int move_one(Entry *entry, long state)
 {
-    long from = state_of(entry);
-    if (from == -1 && PyErr_Occurred()) {
-        return -1;
-    }
+    int from = entry->state;
     bool may = from == QUEUED ? state != QUEUED : from == SENT && state == ENDED;
     if (!may) {
-        PyObject *wrong = Py_BuildValue("(ll)", state, from);
+        PyObject *wrong = Py_BuildValue("(li)", state, from);
         if (wrong != NULL) {
             PyErr_SetObject(PyExc_AssertionError, wrong);
             Py_DECREF(wrong);
         }
         return -1;
     }
-    set(&entry->state, states[state]);
+    entry->state = (int)state;
     return 0;
 }
 
@@ -371,21 +376,16 @@ static PyObject *take_entries(PyObject *module, PyObject *args)
     for (Py_ssize_t left = PyObject_Size(gathered); left > 0; left--) {
         PyObject *item = PyObject_CallNoArgs(popleft);
         Entry *entry = item == NULL ? NULL : as_entry(item);
-        long state = entry == NULL ? -1 : state_of(entry);
-        if (entry == NULL || (state == -1 && PyErr_Occurred())) {
+        if (entry == NULL) {
             Py_XDECREF(item);
             goto failed;
         }
         passed++;
-        if (state != QUEUED) {
+        if (entry->state != QUEUED) {
             Py_DECREF(item);
             continue;
         }
-        Py_ssize_t weight = weight_of(entry);
-        if (weight < 0) {
-            Py_DECREF(item);
-            goto failed;
-        }
+        Py_ssize_t weight = entry->weight;
         if (size + weight > max_bytes && PyList_Size(batch) > 0) {
             PyObject *none = PyObject_CallMethod(gathered, "appendleft", "O", item);
             Py_DECREF(item);
@@ -397,7 +397,7 @@ static PyObject *take_entries(PyObject *module, PyObject *args)
             break;
         }
         size += weight;
-        set(&entry->state, states[SENT]);
+        entry->state = SENT;
         int status = PyList_Append(batch, item);
         Py_DECREF(item);
         if (status < 0) {
@@ -443,13 +443,9 @@ static PyObject *end_sent(PyObject *module, PyObject *args)
             }
             goto failed;
         }
-        long state = state_of(entry);
-        if (state == -1 && PyErr_Occurred()) {
-            goto failed;
-        }
-        if (state == SENT) {
+        if (entry->state == SENT) {
             set_answer(entry, answer, NULL);
-            set(&entry->state, states[ENDED]);
+            entry->state = ENDED;
             if (PyList_Append(ended, item) < 0) {
                 goto failed;
             }
@@ -557,7 +553,9 @@ static int enter_one(Entry *entry, void *context)
             status = stand(lines, PyTuple_GetItem(entry->key, i), entry);
         }
         if (status == 0) {
-            status = PyDict_SetItem(lines->several, (PyObject *)entry, states[QUEUED]); /* 0 */
+            PyObject *zero = PyLong_FromLong(0);
+            status = zero ? PyDict_SetItem(lines->several, (PyObject *)entry, zero) : -1;
+            Py_XDECREF(zero);
         }
     }
     lines->number += status == 0;
@@ -659,9 +657,8 @@ static PyObject *leave_alone(PyObject *module, PyObject *args)
 
 static int add_weight(Entry *entry, void *total)
 {
-    Py_ssize_t weight = weight_of(entry);
-    *(Py_ssize_t *)total += weight;
-    return weight < 0 ? -1 : 0;
+    *(Py_ssize_t *)total += entry->weight;
+    return 0;
 }
 
 static PyObject *total_weight(PyObject *module, PyObject *entries)
@@ -756,7 +753,7 @@ static PyObject *common(PyObject *module, PyObject *args)
     while (member->name != NULL && strcmp(member->name, name) != 0) {
         member++;
     }
-    if (member->name == NULL) {
+    if (member->name == NULL || member->type != T_OBJECT_EX) {
         return PyErr_Format(PyExc_AttributeError, "%s", name);
     }
     Common found = {.offset = (size_t)member->offset, .first = NULL};
@@ -775,12 +772,7 @@ typedef struct {
 static int add_wait(Entry *entry, void *context)
 {
     Waits *waits = context;
-    bool there = present(entry->submitted, "submitted");
-    double submitted = there ? PyFloat_AsDouble(entry->submitted) : -1;
-    if (submitted == -1 && PyErr_Occurred()) {
-        return -1;
-    }
-    PyObject *wait = PyFloat_FromDouble(waits->now - submitted);
+    PyObject *wait = PyFloat_FromDouble(waits->now - entry->submitted);
     int status = wait == NULL ? -1 : PyList_Append(waits->waits, wait);
     Py_XDECREF(wait);
     return status;
@@ -820,6 +812,188 @@ static PyObject *all_results(PyObject *module, PyObject *args)
     int status = each(entries, is_result, results);
     return status < 0 ? NULL : PyBool_FromLong(status == 0);
 }
+
+/* --- the entrance: the twin is in batching/futures.py */
+
+/* Who lets the operations of one sink in. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *sink, *timeout, *lanes, *queues, *intake;
+    PyObject *submit, *arrived, *append; /* methods of the engine and of its intake */
+    PyObject *clock, *make;              /* the module time, and the class of the futures */
+    Origin last;                         /* of the last operation; most are of its kind */
+} Entrance;
+
+#define PARTS(X)                                                                                   \
+    X(sink) X(timeout) X(lanes) X(queues) X(intake) X(submit) X(arrived) X(append) X(clock)        \
+    X(make) X(last.lane) X(last.writes) X(last.kind)
+
+static int entrance_init(Entrance *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"engine", "sink", "timeout", NULL};
+    PyObject *engine, *sink, *timeout;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO:Entrance", names, &engine, &sink,
+                                     &timeout)) {
+        return -1;
+    }
+    set(&self->sink, sink);
+    set(&self->timeout, timeout);
+    PyObject *queues = PyObject_GetAttrString(engine, "queues");
+    PyObject *intake = queues ? PyObject_GetAttrString(queues, "intake") : NULL;
+    PyObject **found[] = {&self->lanes, &self->submit, &self->arrived, &self->append};
+    PyObject *owners[] = {engine, engine, engine, intake};
+    const char *attributes[] = {"lanes", "submit", "arrived", "append"};
+    for (int i = 0; intake != NULL && i < 4; i++) {
+        PyObject *value = PyObject_GetAttrString(owners[i], attributes[i]);
+        set(found[i], value);
+        Py_XDECREF(value);
+    }
+    set(&self->clock, bound("time"));
+    set(&self->make, bound("OperationFuture"));
+    set(&self->queues, queues);
+    set(&self->intake, intake);
+    Py_XDECREF(queues);
+    Py_XDECREF(intake);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int entrance_traverse(Entrance *self, visitproc visit, void *arg)
+{
+#define VISIT(name) Py_VISIT(self->name);
+    PARTS(VISIT)
+#undef VISIT
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    return 0;
+}
+
+static int entrance_clear(Entrance *self)
+{
+#define CLEAR(name) Py_CLEAR(self->name);
+    PARTS(CLEAR)
+#undef CLEAR
+    return 0;
+}
+
+static void entrance_dealloc(Entrance *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack(self);
+    entrance_clear(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* Let an entry lie in the intake, if it may. Return 1 if somebody has to look at it now, 0 if not, -1
+   with an error, and -2 if it may not lie there. */
+static int lay(Entrance *self, Entry *entry)
+{
+    Py_ssize_t allowance, light;
+    double next = -1;
+    if (!get_number(entry->lane, name_allowance, &allowance) ||
+        !get_number(entry->lane, name_light, &light)) {
+        return -1;
+    }
+    if (PyObject_Size(self->intake) >= allowance || entry->weight > light) {
+        return PyErr_Occurred() ? -1 : -2;
+    }
+    PyObject *none = PyObject_CallFunctionObjArgs(self->append, entry, NULL);
+    PyObject *watched = none ? PyObject_GetAttr(self->queues, name_next_deadline) : NULL;
+    if (watched != NULL) {
+        next = PyFloat_AsDouble(watched);
+    }
+    Py_XDECREF(watched);
+    Py_XDECREF(none);
+    /* Again, as in the twin. */
+    if (!get_number(entry->lane, name_allowance, &allowance)) {
+        return -1;
+    }
+    bool now = PyObject_Size(self->intake) > allowance || entry->deadline < next;
+    return PyErr_Occurred() ? -1 : now;
+}
+
+/* Return the entry of an operation, or NULL with an error. */
+static PyObject *entry_for(Entrance *self, PyObject *const *of, PyObject *seconds)
+{
+    Origin *origin = &self->last;
+    PyObject *now = PyObject_CallMethodObjArgs(self->clock, name_monotonic, NULL);
+    bool fine = now != NULL;
+    if (fine && origin->kind == of[0]) {
+        fine = origin_time(origin, now, seconds);
+    } else if (fine) {
+        Origin found;
+        fine = origin_find(&found, of[0], self->lanes, self->sink, now, seconds);
+        if (fine) {
+            Py_XDECREF(origin->kind);
+            origin_free(origin);
+            *origin = found;
+            Py_INCREF(origin->kind);
+        }
+    }
+    Py_XDECREF(now);
+    PyObject *entry = fine ? PyType_GenericNew(entry_type, NULL, NULL) : NULL;
+    if (entry != NULL && (fill((Entry *)entry, origin, of[1], of[3], of[4], of[5], Py_None) < 0 ||
+                          (of[5] != Py_None && !read_options_of(entry)))) {
+        Py_CLEAR(entry);
+    }
+    return entry;
+}
+
+static PyObject *entrance_enter(Entrance *self, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *of[] = {NULL, NULL, NULL, Py_None, Py_None, Py_None};
+    if (count < 3 || count > 6) {
+        PyErr_SetString(PyExc_TypeError, "a kind, a path and a timeout are needed, and their like");
+        return NULL;
+    }
+    memcpy(of, args, (size_t)count * sizeof *args);
+    PyObject *seconds = Py_NewRef(self->timeout);
+    if (of[2] != Py_None) {
+        PyObject *check = bound("check_seconds");
+        Py_DECREF(seconds);
+        seconds = check ? PyObject_CallFunction(check, "sO", "timeout", of[2]) : NULL;
+    }
+    PyObject *entry = seconds ? entry_for(self, of, seconds) : NULL;
+    Py_XDECREF(seconds);
+    if (entry == NULL) {
+        return NULL;
+    }
+    int laid = lay(self, (Entry *)entry);
+    if (laid > 0 || laid == -2) {
+        PyObject *rest = laid > 0 ? self->arrived : self->submit;
+        PyObject *none = PyObject_CallFunctionObjArgs(rest, entry, NULL);
+        laid = none != NULL ? 0 : -1;
+        Py_XDECREF(none);
+    }
+    PyObject *future = laid == 0 ? PyObject_CallNoArgs(self->make) : NULL;
+    if (future != NULL && PyObject_SetAttr(future, name__entry, entry) < 0) {
+        Py_CLEAR(future);
+    }
+    Py_DECREF(entry);
+    return future;
+}
+
+static PyMethodDef entrance_methods[] = {
+    {"enter", (PyCFunction)(void (*)(void))entrance_enter, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot entrance_slots[] = {
+    {Py_tp_doc, "Lets operations in. See batching/futures.py."},
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_init, entrance_init},
+    {Py_tp_traverse, entrance_traverse},
+    {Py_tp_clear, entrance_clear},
+    {Py_tp_dealloc, entrance_dealloc},
+    {Py_tp_methods, entrance_methods},
+    {0, NULL},
+};
+
+static PyType_Spec entrance_spec = {
+    .name = "batchkeeper._accelerator.Entrance",
+    .basicsize = sizeof(Entrance),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = entrance_slots,
+};
 
 /* --- bulk calls: the twins are in batching/bulk.py */
 
@@ -919,9 +1093,9 @@ failed:
 static PyObject *take_outcomes(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *waiting, *outcome, *error;
-    Py_ssize_t size = 0;
-    if (!PyArg_ParseTuple(args, "OOO:take_outcomes", &waiting, &outcome, &error)) {
+    PyObject *waiting, *outcome, *error, *got;
+    Py_ssize_t size = 0, gets = 0, values = 0;
+    if (!PyArg_ParseTuple(args, "OOOO:take_outcomes", &waiting, &outcome, &error, &got)) {
         return NULL;
     }
     Maker made_of;
@@ -934,12 +1108,11 @@ static PyObject *take_outcomes(PyObject *module, PyObject *args)
     for (Py_ssize_t left = PyObject_Size(waiting); left > 0; left--) {
         PyObject *head = PySequence_GetItem(waiting, 0);
         Entry *entry = head == NULL ? NULL : as_entry(head);
-        long state = entry == NULL ? -1 : state_of(entry);
         Py_XDECREF(head); /* The deque keeps it. */
-        if (entry == NULL || PyErr_Occurred()) {
+        if (entry == NULL) {
             goto failed;
         }
-        if (state < ENDED) {
+        if (entry->state < ENDED) {
             break;
         }
         PyObject *item = PyObject_CallNoArgs(popleft);
@@ -949,11 +1122,18 @@ static PyObject *take_outcomes(PyObject *module, PyObject *args)
         entry = as_entry(item);
         bool whole = entry != NULL && present(entry->answer, "answer") &&
                      present(entry->caller, "caller");
-        Py_ssize_t weight = whole ? weight_of(entry) : -1;
-        int failed = weight < 0 ? -1 : PyObject_IsInstance(entry->answer, error);
+        int failed = !whole                    ? -1
+                     : is_plain(entry->answer) ? 0
+                                               : PyObject_IsInstance(entry->answer, error);
+        if (failed == 0 && (PyObject *)Py_TYPE(entry->answer) == got) {
+            Py_ssize_t bytes = PyObject_Size(PyTuple_GetItem(entry->answer, 0));
+            failed = bytes < 0 ? -1 : 0;
+            values += bytes;
+        }
         PyObject *made = NULL;
         if (failed >= 0) {
-            size += weight;
+            size += entry->weight;
+            gets += entry->kind == name_get;
             PyObject *result = failed ? Py_None : entry->answer;
             PyObject *reason = failed ? entry->answer : Py_None;
             maker_set(&made_of, 0, Py_NewRef(entry->caller));
@@ -973,7 +1153,7 @@ static PyObject *take_outcomes(PyObject *module, PyObject *args)
     }
     Py_DECREF(popleft);
     maker_close(&made_of);
-    return Py_BuildValue("(Nn)", taken, size);
+    return Py_BuildValue("(Nnnn)", taken, size, gets, values);
 failed:
     maker_close(&made_of);
     Py_XDECREF(taken);
@@ -1127,6 +1307,20 @@ static PyObject *join_parts(PyObject *module, PyObject *args)
         Py_DECREF(joined.paths[i]);
     }
     return status == 1 ? found : defer("join_parts", args);
+}
+
+int entries_start(PyObject *module)
+{
+    if (entry_type == NULL && (entry_type = (PyTypeObject *)PyType_FromSpec(&spec)) == NULL) {
+        return -1;
+    }
+    static PyObject *entrance_type;
+    if (entrance_type == NULL && (entrance_type = PyType_FromSpec(&entrance_spec)) == NULL) {
+        return -1;
+    }
+    return PyModule_AddObjectRef(module, "Entry", (PyObject *)entry_type) < 0
+               ? -1
+               : PyModule_AddObjectRef(module, "Entrance", entrance_type);
 }
 
 PyMethodDef entries_methods[] = {

@@ -194,9 +194,9 @@ typedef bool Form(Buffer *buffer, const Key *key, const char *value, size_t valu
 /* Append a put whose version is at least `least`: -1 stands for any. */
 static int append_form_of(Buffer *buffer, PyObject *request, Key *key, Form *form, int64_t least)
 {
-    PyObject *path = PyObject_GetAttr(request, name_path);
-    PyObject *value = path ? PyObject_GetAttr(request, name_value) : NULL;
-    PyObject *expected = value ? PyObject_GetAttr(request, name_expected_version) : NULL;
+    PyObject *path = request_attribute(request, name_path);
+    PyObject *value = path ? request_attribute(request, name_value) : NULL;
+    PyObject *expected = value ? request_attribute(request, name_expected_version) : NULL;
     int done = expected ? 0 : -1;
     int64_t version = -1;
     if (done == 0 && expected != Py_None) {
@@ -245,7 +245,7 @@ static int append_change_of(Buffer *buffer, PyObject *request, Key *key)
 
 static int append_get_of(Buffer *buffer, PyObject *request, Key *key)
 {
-    PyObject *path = PyObject_GetAttr(request, name_path);
+    PyObject *path = request_attribute(request, name_path);
     int done = path ? 0 : -1;
     if (path != NULL && PyUnicode_CheckExact(path)) {
         done = take_path(path, key) && append_get(buffer, key) ? 1 : -1;
@@ -300,7 +300,7 @@ static PyObject *encode(const char *twin, const char *format, PyObject *argument
     PyObject *request;
     bool done = true;
     while (done && (request = PyIter_Next(iterator)) != NULL) {
-        PyObject *found = PyObject_GetAttr(request, name_kind);
+        PyObject *found = request_attribute(request, name_kind);
         int appended = found != NULL && (kind == NULL || found == kind) ? append(&buffer, request, &key) : found ? 0 : -1;
         Py_XDECREF(found);
         if (appended < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
@@ -619,13 +619,13 @@ static PyObject *stat_of(Maker *stat, PyObject *request, int64_t version, PyObje
     fine = maker_set(stat, 6, owned) && fine;
     fine = fine && maker_set(stat, 1, PyLong_FromLongLong(version)) &&
            maker_set(stat, 2, Py_NewRef(revision));
-    return fine ? make_stat(stat, PyObject_GetAttr(request, name_path)) : NULL;
+    return fine ? make_stat(stat, request_attribute(request, name_path)) : NULL;
 }
 
 /* Return the answer to a write; Python makes those that are not frequent. */
 static PyObject *answer_of_write(Maker *stat, PyObject *request, const Op *op, PyObject *revision)
 {
-    PyObject *kind = PyObject_GetAttr(request, name_kind);
+    PyObject *kind = request_attribute(request, name_kind);
     if (kind == NULL) {
         return NULL;
     }
@@ -635,7 +635,7 @@ static PyObject *answer_of_write(Maker *stat, PyObject *request, const Op *op, P
         return Py_NewRef(Py_None);
     }
     if (is_put) {
-        PyObject *expected = PyObject_GetAttr(request, name_expected_version);
+        PyObject *expected = request_attribute(request, name_expected_version);
         if (expected == NULL) {
             return NULL;
         }
@@ -790,7 +790,7 @@ static PyObject *read_reads(PyObject *requests, Span answer, PyObject *owns)
     done = iterator != NULL;
     while (done && (request = PyIter_Next(iterator)) != NULL) {
         Op op;
-        PyObject *kind = PyObject_GetAttr(request, name_kind);
+        PyObject *kind = request_attribute(request, name_kind);
         PyObject *found = NULL;
         if (kind != NULL && next_op(&left, &op, 0)) {
             if (kind == name_get && op.kind == RANGE && op.kv.version > INT64_MIN) {

@@ -46,7 +46,7 @@ static PyObject *found_plain(Answers *answers, PyObject *request, const unsigned
     Maker *stat = &answers->stat, *got = &answers->got;
     bool fine = maker_set(stat, 1, int32_at(record + 1)) && maker_set(stat, 2, int64_at(record + 5)) &&
                 maker_set(stat, 3, int64_at(record + 13)) && maker_set(stat, 4, int64_at(record + 21));
-    PyObject *made = fine ? make_stat(stat, PyObject_GetAttr(request, name_path)) : NULL;
+    PyObject *made = fine ? make_stat(stat, request_attribute(request, name_path)) : NULL;
     bool plain = made != NULL && !PyObject_GC_IsTracked(made);
     const char *value = (const char *)record + HEADER_SIZE;
     fine = maker_set(got, 1, made) &&
@@ -59,7 +59,7 @@ static PyObject *found_plain(Answers *answers, PyObject *request, const unsigned
 static Outcome answer_read(Answers *answers, PyObject *request, PyObject *record, PyObject *owns,
                            PyObject **answer)
 {
-    PyObject *kind = PyObject_GetAttr(request, name_kind);
+    PyObject *kind = request_attribute(request, name_kind);
     if (kind == NULL) {
         return FAILED;
     }
@@ -82,7 +82,7 @@ static Outcome answer_read(Answers *answers, PyObject *request, PyObject *record
         *answer = found_plain(answers, request, plain, size);
     } else {
         PyObject *found_at = bound("found_at");
-        PyObject *path = found_at == NULL ? NULL : PyObject_GetAttr(request, name_path);
+        PyObject *path = found_at == NULL ? NULL : request_attribute(request, name_path);
         *answer = path == NULL ? NULL
                                : PyObject_CallFunctionObjArgs(found_at, path, record, owns, NULL);
         Py_XDECREF(path);
@@ -177,10 +177,10 @@ static bool add_put_of(Putting *putting, PyObject *path, PyObject *value, int32_
 /* Add a put; STOP if Python has to decide it. */
 static Outcome add_plain_put(Putting *putting, PyObject *request, PyObject *header)
 {
-    PyObject *kind = PyObject_GetAttr(request, name_kind);
-    PyObject *expected = PyObject_GetAttr(request, name_expected_version);
-    PyObject *path = PyObject_GetAttr(request, name_path);
-    PyObject *value = PyObject_GetAttr(request, name_value);
+    PyObject *kind = request_attribute(request, name_kind);
+    PyObject *expected = request_attribute(request, name_expected_version);
+    PyObject *path = request_attribute(request, name_path);
+    PyObject *value = request_attribute(request, name_value);
     Outcome outcome = DEFER;
     const unsigned char *before = NULL;
     Py_ssize_t size;

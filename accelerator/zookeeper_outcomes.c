@@ -37,9 +37,9 @@ static bool stats_open(Stats *stats, PyObject *zxid, PyObject *when)
 /* Make the Stat of a plain put that has set its node. */
 static Outcome make_updated(Maker *stat, PyObject *request, PyObject *update, PyObject **made)
 {
-    PyObject *kind = PyObject_GetAttr(request, name_kind);
-    PyObject *options = PyObject_GetAttr(request, name_options);
-    PyObject *expected = PyObject_GetAttr(request, name_expected_version);
+    PyObject *kind = request_attribute(request, name_kind);
+    PyObject *options = request_attribute(request, name_options);
+    PyObject *expected = request_attribute(request, name_expected_version);
     Outcome outcome = DEFER;
     long long owner;
     int is_put = kind == NULL ? -1 : is_kind(kind, name_put);
@@ -61,7 +61,7 @@ static Outcome make_updated(Maker *stat, PyObject *request, PyObject *update, Py
     for (int k = 0; fine && k < 4; k++) {
         fine = maker_set(stat, k + 1, Py_NewRef(PyTuple_GetItem(update, fields[k])));
     }
-    *made = fine ? make_stat(stat, PyObject_GetAttr(request, name_path)) : NULL;
+    *made = fine ? make_stat(stat, request_attribute(request, name_path)) : NULL;
     outcome = *made == NULL ? DEFER : DONE;
 end:
     Py_XDECREF(kind);
@@ -90,7 +90,7 @@ PyObject *answer_ops(PyObject *Py_UNUSED(module), PyObject *arguments)
             outcome = DEFER;
         } else if ((opcode == CREATE || opcode == EPHEMERAL) && zxid != Py_None) {
             Maker *maker = opcode == CREATE ? &stats.created : &stats.fleeting;
-            made = make_stat(maker, PyObject_GetAttr(request, name_path));
+            made = make_stat(maker, request_attribute(request, name_path));
             outcome = made == NULL ? DEFER : DONE;
         } else if (opcode == SET_DATA) {
             update = item(updates, next_update++);
@@ -125,7 +125,7 @@ PyObject *answer_ops(PyObject *Py_UNUSED(module), PyObject *arguments)
 static bool note_size(PyObject *request, PyObject *path, PyObject *young, Py_ssize_t *values,
                       Py_ssize_t *value_bytes)
 {
-    PyObject *value = PyObject_GetAttr(request, name_value);
+    PyObject *value = request_attribute(request, name_value);
     if (value == NULL || value == Py_None) {
         Py_XDECREF(value);
         return value != NULL;

@@ -30,11 +30,11 @@ static bool put_read(Put *put, const Adding *adding, long long place)
 {
     memset(put, 0, sizeof *put);
     return place >= 0 && (put->request = item(adding->requests, (Py_ssize_t)place)) != NULL &&
-           (put->kind = PyObject_GetAttr(put->request, name_kind)) != NULL &&
+           (put->kind = request_attribute(put->request, name_kind)) != NULL &&
            (put->path = item(adding->paths, (Py_ssize_t)place)) != NULL &&
-           (put->expected = PyObject_GetAttr(put->request, name_expected_version)) != NULL &&
-           (put->value = PyObject_GetAttr(put->request, name_value)) != NULL &&
-           (put->options = PyObject_GetAttr(put->request, name_options)) != NULL;
+           (put->expected = request_attribute(put->request, name_expected_version)) != NULL &&
+           (put->value = request_attribute(put->request, name_value)) != NULL &&
+           (put->options = request_attribute(put->request, name_options)) != NULL;
 }
 
 static void put_free(Put *put)

@@ -35,10 +35,7 @@ from .sessions import Session, SessionCallback, SessionListener
 from .settings import check_seconds
 
 # sync:
-# | import time
 # | from .bulk import OutcomeStream
-# | from .entry import Entry
-# | from .futures import OperationFuture
 # end
 
 __all__ = ["AsyncMetadataStore"]
@@ -155,21 +152,7 @@ class AsyncMetadataStore(AsyncStoreBase):
                 check_supported(options, engine.capabilities, engine.name)
         if len(value) > engine.limits.value_bytes:
             check_size(path, value, engine.limits.value_bytes)
-        # async:
         return await self._run("put", path, timeout, value, expected_version, options)
-        # sync:
-        # | # This is `_run`, inlined: calling it would cost a fiftieth of a put.
-        # | seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
-        # | now = time.monotonic()
-        # | entry = Entry(
-        # |     "put", path, value, expected_version, options,
-        # |     engine.lanes, self._sink, now, seconds
-        # | )
-        # | engine.submit(entry)
-        # | future = OperationFuture()
-        # | future._entry = entry
-        # | return future
-        # end
 
     async def delete(
         self,
@@ -215,7 +198,7 @@ class AsyncMetadataStore(AsyncStoreBase):
         options = TransactionOptions.of(ops)
         engine = self._engine
         check_transaction(options, engine.limits, engine.capabilities, engine.name)
-        return await self._run("transaction", options.paths[0], timeout, options=options)
+        return await self._run("transaction", options.paths[0], timeout, None, None, options)
 
     async def get_children(self, path: str, *, timeout: float | None = None) -> list[str]:
         """Return the sorted names below a path, or below ``/``; an empty list for a missing path.

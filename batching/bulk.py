@@ -100,19 +100,29 @@ def plain_entries(
 
 @accelerated
 def take_outcomes(
-    waiting: deque[Entry], outcome: type[Outcome], error: type[MetadataStoreError]
-) -> tuple[list[Outcome], int]:
-    """Take the oldest entries out, as far as they have ended; return outcomes, and their bytes."""
+    waiting: deque[Entry],
+    outcome: type[Outcome],
+    error: type[MetadataStoreError],
+    got: type[GetResult],
+) -> tuple[list[Outcome], int, int, int]:
+    """Take the oldest entries out, as far as they have ended.
+
+    Return their outcomes, the bytes of the operations, the number of gets among them, and the bytes
+    of the values that these have brought.
+    """
     taken = []
-    size = 0
+    size = gets = values = 0
     while waiting and waiting[0].state >= ENDED:
         entry = waiting.popleft()
         size += entry.weight
         answer = entry.answer
+        gets += getattr(entry, "kind", None) == "get"  # a refused one may have none
+        if type(answer) is got:
+            values += len(answer[0])
         failed = isinstance(answer, error)
         made = (entry.caller, None, answer) if failed else (entry.caller, answer, None)
         taken.append(_new(outcome, made))
-    return taken, size
+    return taken, size, gets, values
 
 
 class Bulk:
@@ -245,23 +255,19 @@ class Bulk:
 
     def outcomes(self) -> list[Outcome]:
         """Remove the oldest operations that have ended, and return their outcomes."""
-        ended, size = take_outcomes(self._open, Outcome, MetadataStoreError)
+        ended, size, gets, values = take_outcomes(
+            self._open, Outcome, MetadataStoreError, GetResult
+        )
         self._bytes -= size
-        if self._gets:
-            self._learn(ended)
+        if gets:
+            self._learn(gets, values)
         return ended
 
-    def _learn(self, ended: list[Outcome]) -> None:
+    def _learn(self, gets: int, size: int) -> None:
         """Limit the open gets so that, on average, they return no more bytes than may be queued."""
-        sizes = [
-            len(o.result.value) if isinstance(o.result, GetResult) else 0
-            for o in ended
-            if getattr(o.op, "kind", None) in BRINGS_VALUES  # a refused `op` may be any object
-        ]
-        self._got += len(sizes)
-        self._got_bytes += sum(sizes)
-        if self._got:
-            self._gets_room = max(1, self._bytes_room * self._got // max(1, self._got_bytes))
+        self._got += gets
+        self._got_bytes += size
+        self._gets_room = max(1, self._bytes_room * self._got // max(1, self._got_bytes))
 
     @midway
     def give_up(self) -> list[Entry]:

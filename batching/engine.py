@@ -169,6 +169,16 @@ class Engine:
             self._take_back([entry])
             raise
 
+    def arrived(self, entry: Entry) -> None:
+        """Do the end of ``submit`` for an operation that has been laid into the intake."""
+        try:
+            self._take_in(entry)
+        except MetadataStoreError:
+            raise
+        except BaseException:  # KeyboardInterrupt
+            self._take_back([entry])
+            raise
+
     def _enter(self, entry: Entry, when_full: WhenFull, block: bool) -> None:
         """Submit an operation to a lane that nobody attends to, or that may be full."""
         if entry.weight > self.limits.request_bytes:

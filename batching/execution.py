@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from ..ops.errors import (
@@ -22,6 +23,8 @@ from .entry import QUEUED, ROOM, SENT, Entry
 __all__ = ["execute", "name_close", "overdue", "queue_full", "shut_out", "too_heavy"]
 
 log = get_logger("batchkeeper.engine")
+
+_deadline = attrgetter("deadline")
 
 #: Ends entries that were not sent with an error, before their batch has ended.
 EndEarly: TypeAlias = Callable[[Sequence[Entry], MetadataStoreError], None]
@@ -78,7 +81,7 @@ def _attempt(
     # A batch comes from one lane, so it contains only writes or only reads.
     call: Callable[[Any, float], Sequence[Answer]] = backend.write if writes else backend.read
     try:
-        answers = call(batch, Deadline.of([entry.deadline for entry in batch]))
+        answers = call(batch, Deadline.of([*map(_deadline, batch)]))
         if len(answers) == len(batch):
             return answers
         raise RuntimeError(f"{len(answers)} answers to {len(batch)} operations")

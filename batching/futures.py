@@ -32,16 +32,18 @@ from queue import Empty, SimpleQueue
 from threading import Condition, Lock, RLock, Thread, current_thread
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ..ops.acceleration import accelerated
+from ..ops.acceleration import accelerated, bind
 from ..ops.errors import MetadataStoreError
 from ..ops.log import get_logger
+from ..ops.operations import Kind, Options
 from .entry import CANCELLED, ENDED, SENT, Entry
 from .reentry import add_lock, midway, nested, owned, refused
+from .settings import check_seconds
 
 if TYPE_CHECKING:
     from .engine import Engine
 
-__all__ = ["Callbacks", "FutureSink", "OperationFuture", "Relay"]
+__all__ = ["Callbacks", "Entrance", "FutureSink", "OperationFuture", "Relay"]
 
 log = get_logger("batchkeeper.futures")
 
@@ -343,6 +345,51 @@ class OperationFuture(Future[Any]):
             sink.dispatch(waiting)
         sink.engine.release([entry])
         return True
+
+
+@accelerated
+class Entrance:
+    """Lets the operations of one sink in, and gives each its future.
+
+    Every operation pays for each step, so all are in one function, which has a compiled twin.
+
+    Args:
+        engine: the engine.
+        sink: the sink of these operations.
+        timeout: seconds until the deadline of those that do not say.
+    """
+
+    __slots__ = ("_engine", "_sink", "_timeout")
+
+    def __init__(self, engine: Engine, sink: FutureSink, timeout: float) -> None:
+        self._engine = engine
+        self._sink = sink
+        self._timeout = timeout
+
+    def enter(
+        self,
+        kind: Kind,
+        path: str,
+        timeout: float | None,
+        value: bytes | None = None,
+        expected_version: int | None = None,
+        options: Options | None = None,
+        /,
+    ) -> OperationFuture:
+        """Submit an operation that was checked. Raises what ``Engine.submit`` does."""
+        engine = self._engine
+        seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
+        now = time.monotonic()
+        entry = Entry(
+            kind, path, value, expected_version, options, engine.lanes, self._sink, now, seconds
+        )
+        engine.submit(entry)
+        future = OperationFuture()
+        future._entry = entry
+        return future
+
+
+bind(OperationFuture=OperationFuture, check_seconds=check_seconds, time=time)
 
 
 def _wait(entry: Entry, timeout: float | None) -> None:

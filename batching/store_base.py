@@ -13,19 +13,19 @@ from threading import Thread
 from typing import ParamSpec, TypeVar
 
 from ..ops.capabilities import Capability
-from ..ops.operations import Kind, Operation, Options
+from ..ops.operations import Operation
 from ..ops.results import Outcome
 from ..stores.backend import Backend, Watches
 from .bulk import OutcomeStream
 from .engine import Engine
-from .entry import Entry, entry_of
+from .entry import entry_of
 from .feeds import AskedWatch
-from .futures import FutureSink, OperationFuture
+from .futures import Entrance, FutureSink, OperationFuture
 from .hooks import Hook
 from .reentry import owned
 from .scans import ended
 from .sessions import Listeners, listen_for_hooks
-from .settings import BatchingConfig, check_seconds
+from .settings import BatchingConfig
 from .watches import Watch
 
 __all__ = ["StoreBase"]
@@ -48,31 +48,11 @@ class StoreBase:
     ) -> None:
         self._engine = engine = Engine(backend, batching, name, capabilities, hooks)
         self._sink = FutureSink(engine)
+        self._run = Entrance(engine, self._sink, operation_timeout).enter
         self._timeout = operation_timeout
         # SystemExit as well: it would end the thread of all callbacks.
         self._listeners = Listeners(self._sink.dispatch, BaseException)
         listen_for_hooks(engine, self._listeners)
-
-    def _run(
-        self,
-        kind: Kind,
-        path: str,
-        timeout: float | None,
-        value: bytes | None = None,
-        expected_version: int | None = None,
-        options: Options | None = None,
-    ) -> OperationFuture:
-        """Submit an operation that was checked."""
-        engine = self._engine
-        seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
-        now = time.monotonic()
-        entry = Entry(
-            kind, path, value, expected_version, options, engine.lanes, self._sink, now, seconds
-        )
-        engine.submit(entry)
-        future = OperationFuture()
-        future._entry = entry
-        return future
 
     def _sync(self, seconds: float) -> None:
         self._engine.sync(seconds)

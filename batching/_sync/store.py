@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, NoReturn, Self, overload
@@ -24,9 +23,7 @@ from ...ops.results import Change, GetResult, Outcome, Range, ScanPage, ScanResu
 from ..bulk import OutcomeStream
 from ..changes import changes_of, check_changes
 from ..checks import check_operation, check_size, check_supported, check_transaction
-from ..entry import Entry
 from ..feeds import MAX_EVENTS, WatchCallback, check_callback, check_watch
-from ..futures import OperationFuture
 from ..metrics import Metrics
 from ..scans import ResultStream, check_scan, check_split, pages_of, results_of
 from ..sessions import Session, SessionCallback, SessionListener
@@ -130,16 +127,7 @@ class MetadataStore(StoreBase):
                 check_supported(options, engine.capabilities, engine.name)
         if len(value) > engine.limits.value_bytes:
             check_size(path, value, engine.limits.value_bytes)
-        # This is `_run`, inlined: calling it would cost a fiftieth of a put.
-        seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
-        now = time.monotonic()
-        entry = Entry(
-            "put", path, value, expected_version, options, engine.lanes, self._sink, now, seconds
-        )
-        engine.submit(entry)
-        future = OperationFuture()
-        future._entry = entry
-        return future
+        return self._run("put", path, timeout, value, expected_version, options)
 
     def delete(
         self,
@@ -185,7 +173,7 @@ class MetadataStore(StoreBase):
         options = TransactionOptions.of(ops)
         engine = self._engine
         check_transaction(options, engine.limits, engine.capabilities, engine.name)
-        return self._run("transaction", options.paths[0], timeout, options=options)
+        return self._run("transaction", options.paths[0], timeout, None, None, options)
 
     def get_children(self, path: str, *, timeout: float | None = None) -> Future[list[str]]:
         """Return the sorted names below a path, or below ``/``; an empty list for a missing path.

@@ -32,6 +32,8 @@ class Interrupt:
         own = code.co_filename.startswith(_OWN)
         if event not in {"call", "c_return"} or not (own or code.co_name in _CHANGING):
             return
+        if event == "c_return" and arg.__name__ == "enter":
+            return  # The end of the call itself: nobody can tell whether its caller has the future.
         self._left -= 1
         if not self._left:
             self.raised = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from ....ops.errors import MetadataStoreError
@@ -21,6 +22,8 @@ from .listing import Listing
 from .ranges import FIRST_PAGE, parse_read, read_request
 
 __all__ = ["Reader"]
+
+_kind = attrgetter("kind")
 
 
 class Reader:
@@ -126,4 +129,5 @@ def _page_request(listing: Listing, revision: int) -> Any:
 
 def _gets(requests: Sequence[ReadRequest]) -> int:
     """Return how many of the requests return values."""
-    return sum([request.kind in BRINGS_VALUES for request in requests])
+    kinds = [*map(_kind, requests)]
+    return sum(map(kinds.count, BRINGS_VALUES))
