@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...ops.errors import InvalidSettingError, MetadataStoreError, StoreUnavailableError
+from ...ops.errors import (
+    AuthenticationError,
+    InvalidSettingError,
+    MetadataStoreError,
+    StoreUnavailableError,
+    UnsupportedError,
+)
 from .cluster import Cluster
+from .forms import STATES
 from .layout import FAMILY
+from .requests import Requests
 from .wire.messages import MESSAGES
 
 __all__ = ["prepare"]
@@ -20,13 +28,20 @@ def prepare(cluster: Cluster, deadline: float, *, create: bool) -> None:
 
     Raises:
         InvalidSettingError: it has other properties.
+        AuthenticationError: the user may neither see its properties nor read it, or not create it.
         StoreUnavailableError: it is missing, and may not be created.
         MetadataStoreError: it cannot be checked or created.
     """
     namespace, name = cluster.table
     shown = f"{namespace.decode()}:{name.decode()}"
     table = MESSAGES.TableName(namespace=namespace, qualifier=name)
-    found = _describe(cluster, table, deadline)
+    try:
+        found = _describe(cluster, table, deadline)
+    except AuthenticationError:
+        # HBase shows the properties of a table only to those who may change them. It does not
+        # refuse to say that there is no such table.
+        _try_to_read(cluster, shown, deadline)
+        return
     if found is None:
         if not create:
             raise StoreUnavailableError(
@@ -51,6 +66,15 @@ def prepare(cluster: Cluster, deadline: float, *, create: bool) -> None:
             f"the table {shown} is not one of batchkeeper's: {'; '.join(different)}"
         )
     cluster.regions(deadline)
+
+
+def _try_to_read(cluster: Cluster, shown: str, deadline: float) -> None:
+    try:
+        Requests(cluster).read([b"/"], STATES, deadline)
+    except UnsupportedError as error:
+        raise InvalidSettingError(
+            f"the table {shown} is not one of batchkeeper's, or cannot be read: {error}"
+        ) from error
 
 
 def _describe(cluster: Cluster, table: Any, deadline: float) -> Any | None:

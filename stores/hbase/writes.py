@@ -337,6 +337,10 @@ class Writer:
         number, entries = unpack(row.value)
         for answer in self._create(entries, deadline):
             if isinstance(answer, MetadataStoreError) and passes(answer):
+                # Whatever became of these, nothing of this call was sent.
+                cause = answer.__cause__
+                if isinstance(cause, MetadataStoreError) and cause.outcome != "unknown":
+                    raise cause
                 raise StoreUnavailableError(str(answer), path=answer.path)
         return row, number
 
@@ -596,7 +600,9 @@ def _ended(write: _Write, error: MetadataStoreError) -> MetadataStoreError:
     path = write.step.path
     if not write.open:
         return error.for_path(path)
-    return IndeterminateError(f"HBase does not say whether it was applied: {error}", path=path)
+    unknown = IndeterminateError(f"HBase does not say whether it was applied: {error}", path=path)
+    unknown.__cause__ = error
+    return unknown
 
 
 def _late(failed: Sequence[LostError | RemoteError]) -> MetadataStoreError:
