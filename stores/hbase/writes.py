@@ -175,8 +175,7 @@ class Writer:
             if write.numbered:
                 groups.setdefault(parent(write.step.path), []).append(write)
         for above, some in groups.items():
-            with self._gates.setdefault(above, Lock()):
-                self._number(above, some, deadline)
+            self._number(above, some, deadline)
         for write, request in zip(under_way, writes, strict=True):
             if write.owner and write.number != self.session.number:
                 write.end(session_lost(request))
@@ -277,9 +276,15 @@ class Writer:
 
     def _number(self, above: str, left: list[_Write], deadline: float) -> None:
         """Execute sequential puts below a parent, in their order."""
+        gate = self._gates.setdefault(above, Lock())
         try:
-            while left:
-                left = self._take_numbers(above, left, deadline)
+            if not gate.acquire(timeout=max(0.0, send_by(deadline) - time.monotonic())):
+                raise OperationTimeoutError(f"an earlier call still takes numbers below {above!r}")
+            try:
+                while left:
+                    left = self._take_numbers(above, left, deadline)
+            finally:
+                gate.release()
         except MetadataStoreError as error:
             for write in left:
                 if not write.done:
