@@ -7,6 +7,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any, Final, NamedTuple
 
 from ...ops.backoff import Backoff
@@ -23,6 +24,8 @@ __all__ = ["Cluster", "Region"]
 _BACKOFF: Final = Backoff(first=0.05, longest=1.0)
 # Seconds for a server that is asked where others are, also if the time is over.
 _LEAST: Final = 0.01
+# Seconds for a server to refuse a message for its size, which it does at once.
+_PROBE: Final = 1.0
 # Bytes before a message that HBase has stored.
 _MAGIC: Final = b"PBUF"
 # The services: of regions, of masters, and the one that tells where others are.
@@ -152,6 +155,24 @@ class Cluster:
             RemoteError: the server refuses.
         """
         return self.begin(address, method, request, response, deadline).wait(deadline)
+
+    def refusal(self, address: str, size: int, deadline: float) -> RemoteError | None:
+        """Return how a server of regions refuses each message of a size; ``None`` if it does not.
+
+        It closes the connection before it has read such a message, which loses what it says.
+        So it is asked on another one, by the first bytes of a message alone.
+        """
+        by = min(deadline, time.monotonic() + _PROBE)
+        tls = None if self._tls is None else self._tls.now()
+        nothing, response = MESSAGES.MultiRequest(), MESSAGES.MultiResponse
+        try:
+            with closing(Connection(address, _REGIONS, self._user, _PROBE, tls)) as made:
+                made.begin("Multi", nothing, response, by, announced=size).wait(by)
+        except RemoteError as error:
+            return error
+        except LostError:
+            pass
+        return None
 
     def ask_master(self, method: str, request: Any, response: type, deadline: float) -> Any:
         """Ask the active master, and find it again if it has changed.

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from ...ops.log import get_logger
 from ...ops.operations import ABSENT
 from .cluster import Cluster, Region
 from .forms import STATES, gets, multi
 from .layout import NO_ROW, Row, rows_in, session_key
 from .wire.cells import Cell
 from .wire.connection import LostError, Pending, RemoteError, Reply
-from .wire.errors import error_of, meaning_of, repeatable
+from .wire.errors import TOO_BIG, error_of, meaning_of, repeatable
 from .wire.messages import MESSAGES
 
 __all__ = ["Ended", "Requests", "Written"]
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,26 @@ class Written:
 #: How an action ended.
 Ended: TypeAlias = Written | LostError | RemoteError
 
-# The most gets in one message.
+# The most gets in one message, and the bytes that each adds to its key.
 _PART: Final = 1_000
+_GET: Final = 64
+_MOST: Final = 2**31 - 1
+# How servers refuse a message of too many bytes, with its header, or rows.
+_MOST_BYTES: Final = re.compile(r"greater than max allowed (\d+)")
+_MOST_ROWS: Final = re.compile(r"Rejecting large batch .*Size Threshold: (\d+)")
+_AROUND: Final = 256
+# A message of so many bytes may be too large for a server: that is hbase.ipc.max.request.size, by
+# default 256 MiB.
+_LARGE: Final = 64 * 1024
+
+
+class _Message(NamedTuple):
+    """A message under way, with the number of its actions, and its size."""
+
+    address: str
+    actions: int
+    size: int
+    pending: Pending | LostError | RemoteError
 
 
 class Requests:
@@ -50,6 +72,9 @@ class Requests:
         self.cluster = cluster
         #: Called when values of sessions were read.
         self.saw_sessions: Callable[[], None] = _nothing
+        # What the servers accept in one message, as refusals have shown.
+        self._most_bytes = _MOST
+        self._most_rows = _MOST
 
     def act(
         self, keys: Sequence[bytes], build: Callable[[int, bytes], bytes], deadline: float
@@ -69,22 +94,24 @@ class Requests:
         for place, key in enumerate(keys):
             region = self.cluster.region_of(key, deadline)
             places[region.address].append((place, region))
-        sent: list[tuple[list[int], Pending | LostError]] = []
+        sent: list[tuple[_Message, Sequence[tuple[int, Region]]]] = []
         for address, some in places.items():
             actions = [build(place, region.field) for place, region in some]
-            pending = self._begin(address, actions, deadline)
-            sent.append(([place for place, _ in some], pending))
-        for theirs, pending in sent:
+            most = self._most_rows // 2  # A delete counts twice.
+            for part in _parts([*map(len, actions)], self._most_bytes, most):
+                theirs = actions[part]
+                sent.append((self._begin(address, theirs, len(theirs), deadline), some[part]))
+        for message, regions in sent:
             results: Sequence[Ended]
             try:
-                results = _written(_reply(pending, deadline), len(theirs))
+                results = _written(self._reply(message, deadline), len(regions))
             except LostError as error:
-                results = [error] * len(theirs)
+                results = [error] * len(regions)
             except RemoteError as error:
                 # Of the call as a whole: unless it was not begun, a part of it may be applied.
-                busy = meaning_of(error) == "busy"
-                results = [error if busy else LostError(str(error), sent=True)] * len(theirs)
-            for place, result in zip(theirs, results, strict=True):
+                begun = meaning_of(error) != "busy" and error.kind != TOO_BIG
+                results = [LostError(str(error), sent=True) if begun else error] * len(regions)
+            for (place, _), result in zip(regions, results, strict=True):
                 ended[place] = result
         return ended
 
@@ -111,13 +138,15 @@ class Requests:
             failed = self._read_once(left, columns, found, deadline)
             if not failed:
                 return self.living(found, deadline) if hides else found
-            left = [key for key in left if key in failed]
             errors = list(failed.values())
             # The last one may only be that the time was over.
             said = errors[0] if said is None or time.monotonic() < deadline else said
             for error in errors:
                 if meaning_of(error) == "refused":
                     raise error_of(error)
+            if len(failed) < len(left):
+                attempts = 0  # The others are there: it was busy, or the answer was too large.
+            left = [key for key in left if key in failed]
             if not self.cluster.pause(attempts, deadline):
                 raise repeatable(said)
             self.relocate(errors, deadline)
@@ -150,14 +179,58 @@ class Requests:
             self.cluster.moved(deadline)
 
     def _begin(
-        self, address: str, actions: Sequence[bytes], deadline: float
-    ) -> Pending | LostError:
-        try:
-            return self.cluster.begin(
-                address, "Multi", multi(actions), MESSAGES.MultiResponse, deadline
+        self, address: str, actions: Sequence[bytes], count: int, deadline: float
+    ) -> _Message:
+        request = multi(actions)
+        pending: Pending | LostError | RemoteError
+        if count == 1 and len(request) > self._most_bytes:
+            text = (
+                f"the message has {len(request)} bytes, more than the {self._most_bytes} that the "
+                "server accepts (hbase.ipc.max.request.size)"
             )
-        except LostError as error:
-            return error
+            pending = RemoteError(TOO_BIG, text)
+        else:
+            try:
+                pending = self.cluster.begin(
+                    address, "Multi", request, MESSAGES.MultiResponse, deadline
+                )
+            except LostError as error:
+                pending = error
+        return _Message(address, count, len(request), pending)
+
+    def _reply(self, message: _Message, deadline: float) -> Reply:
+        """Return an answer, and learn from a refusal how large messages may be.
+
+        Raises:
+            LostError: there is none. A message that was too large was not begun.
+            RemoteError: the server refuses.
+        """
+        address, count, size, pending = message
+        refusal: RemoteError | None
+        try:
+            if isinstance(pending, LostError | RemoteError):
+                raise pending
+            return pending.wait(deadline)
+        except RemoteError as error:
+            refusal = error
+        except LostError:
+            if size < _LARGE or time.monotonic() >= deadline:
+                raise
+            refusal = self.cluster.refusal(address, size, deadline)
+            if refusal is None or refusal.kind != TOO_BIG:
+                raise
+        if found := _MOST_ROWS.search(refusal.text):
+            self._most_rows = min(self._most_rows, int(found[1]))
+        elif refusal.kind == TOO_BIG:
+            found = _MOST_BYTES.search(refusal.text)
+            self._most_bytes = int(found[1]) - _AROUND if found else size // 2
+        else:
+            raise refusal
+        if count == 1:
+            raise RemoteError(TOO_BIG, refusal.text)
+        log.info("HBase accepts smaller messages alone", reason=refusal.text)
+        self.cluster.tally.add("split")
+        raise LostError(str(refusal), sent=False)
 
     def _read_once(
         self, keys: Sequence[bytes], columns: Sequence[Any], found: dict[bytes, Row], by: float
@@ -169,19 +242,19 @@ class Requests:
         else:
             for key in keys:
                 places.setdefault(self.cluster.region_of(key, by), []).append(key)
-        sent: list[tuple[list[bytes], Pending | LostError]] = []
+        sent: list[tuple[_Message, Sequence[bytes]]] = []
         for region, some in places.items():
-            for start in range(0, len(some), _PART):
-                part = some[start : start + _PART]
-                sent.append(
-                    (part, self._begin(region.address, [gets(region.field, part, columns)], by))
-                )
+            sizes = [len(key) + _GET for key in some]
+            for part in _parts(sizes, self._most_bytes, min(_PART, self._most_rows)):
+                theirs = some[part]
+                actions = [gets(region.field, theirs, columns)]
+                sent.append((self._begin(region.address, actions, len(theirs), by), theirs))
         failed: dict[bytes, LostError | RemoteError] = {}
-        for part, pending in sent:
+        for message, asked in sent:
             try:
-                failed.update(_take(_reply(pending, by), part, found))
+                failed.update(_take(self._reply(message, by), asked, found))
             except (LostError, RemoteError) as error:
-                failed.update(dict.fromkeys(part, error))
+                failed.update(dict.fromkeys(asked, error))
         return failed
 
 
@@ -191,10 +264,16 @@ _NO_ANSWER: Final = LostError("the answer has no result for this operation", sen
 def _nothing() -> None: ...
 
 
-def _reply(pending: Pending | LostError, deadline: float) -> Reply:
-    if isinstance(pending, LostError):
-        raise pending
-    return pending.wait(deadline)
+def _parts(sizes: Sequence[int], most_bytes: int, most: int) -> Iterator[slice]:
+    """Yield the parts of a list that fit into a message each, or are one item alone."""
+    start = size = 0
+    for place, added in enumerate(sizes if len(sizes) > most or sum(sizes) > most_bytes else ()):
+        if place > start and (size + added > most_bytes or place - start >= most):
+            yield slice(start, place)
+            start, size = place, 0
+        size += added
+    if sizes:
+        yield slice(start, len(sizes))
 
 
 class _Cells:

@@ -27,6 +27,7 @@ from ...ops.errors import (
     OperationTimeoutError,
     StoreUnavailableError,
     UnsupportedError,
+    ValueTooLargeError,
     passes,
 )
 from ...ops.operations import ABSENT
@@ -160,6 +161,7 @@ class Writer:
         # Counters that this client was the last to change, with the next number: all that have
         # smaller ones are there. Each step on it is atomic.
         self._counters: dict[str, tuple[Row, int]] = {}
+        self._numbered_bytes = MOST_BYTES  # of the values in one of them; a server may want fewer
         # By parent, held by the call that takes numbers: others would only be refused. Weak, so
         # that a gate ends with the last of its calls.
         self._gates: WeakValueDictionary[str, Any] = WeakValueDictionary()
@@ -299,7 +301,7 @@ class Writer:
         counter = counter_path(above)
         known: tuple[Row, int] | None = self._counters.pop(counter, None)
         row, number = known or self._read_counter(counter, deadline)
-        some = _fitting(left)
+        some = _fitting(left, self._numbered_bytes)
         entries = [
             Entry(
                 f"{write.step.path}{place:010}",
@@ -313,14 +315,8 @@ class Writer:
         content = PutValue(pack(Taken(after, entries)), ephemeral=False)
         take = _Write(Step(counter, unchanged, content), counter.encode(), row, fresh=True)
         self._execute([take], deadline, look_below=False)
-        if isinstance(take.answer, BadVersionError):
-            return left  # Another client was faster.
         if isinstance(take.answer, MetadataStoreError):
-            if take.answer.outcome != "unknown":
-                raise take.answer
-            for write in some:
-                write.end(take.answer.for_path(write.step.path))
-            return left[len(some) :]
+            return self._without_numbers(take.answer, left, some)
         again = []
         complete = True
         for write, answer in zip(some, self._create(entries, deadline), strict=True):
@@ -334,6 +330,22 @@ class Writer:
                 self._counters.clear()
             self._counters[counter] = take.after, after
         return [*again, *left[len(some) :]]
+
+    def _without_numbers(
+        self, error: MetadataStoreError, left: list[_Write], some: list[_Write]
+    ) -> list[_Write]:
+        """Return the sequential puts that are left after ``some`` could not take their numbers."""
+        if isinstance(error, BadVersionError):
+            return left  # Another client was faster.
+        if isinstance(error, ValueTooLargeError):
+            if len(some) > 1:  # The server takes smaller cells alone.
+                self._numbered_bytes = sum(map(_numbered_size, some)) // 2
+                return left
+        elif error.outcome != "unknown":
+            raise error
+        for write in some:
+            write.end(error.for_path(write.step.path))
+        return left[len(some) :]
 
     def _read_counter(self, counter: str, deadline: float) -> tuple[Row, int]:
         """Return a counter and its next number, when all that have smaller ones are there."""
@@ -560,12 +572,16 @@ def _raise_but(
             raise write.answer
 
 
-def _fitting(writes: list[_Write]) -> list[_Write]:
+def _numbered_size(write: _Write) -> int:
+    return len(_value(write)) + len(write.key)
+
+
+def _fitting(writes: list[_Write], most: int) -> list[_Write]:
     """Return the first sequential puts, as many as one change of a counter can have."""
     size = count = 0
     for write in writes[:MOST_ENTRIES]:
-        size += len(_value(write)) + len(write.key)
-        if count and size > MOST_BYTES:
+        size += _numbered_size(write)
+        if count and size > most:
             break
         count += 1
     return writes[:count]

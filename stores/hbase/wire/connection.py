@@ -41,6 +41,13 @@ _MOST_MS: Final = 600_000
 _CHUNK: Final = 256 * 1024
 # Seconds for the reading thread to find why the server takes no more.
 _LAST_WORDS: Final = 1.0
+# To a client of this version, a server ends an answer that grows beyond
+# hbase.server.scanner.max.result.size (100 MiB); for others it takes all that memory.
+_VERSION: Final = MESSAGES.VersionInfo(
+    **dict.fromkeys(("version", "url", "revision", "user", "date", "src_checksum"), ""),
+    version_major=2,
+    version_minor=0,
+)
 
 
 class Reply(NamedTuple):
@@ -170,6 +177,7 @@ class Connection:
             user_info=MESSAGES.UserInformation(effective_user=user),
             service_name=service,
             cell_block_codec_class=CODEC,
+            version_info=_VERSION,
         ).SerializeToString()
         deadline = time.monotonic() + timeout
         made: socket.socket | None = None
@@ -200,8 +208,10 @@ class Connection:
             self._break(f"{self.address} is silent")
         return self._broken
 
-    def begin(self, method: str, request: Any, response: type, deadline: float) -> Pending:
-        """Send a request.
+    def begin(
+        self, method: str, request: Any, response: type, deadline: float, *, announced: int = 0
+    ) -> Pending:
+        """Send a request; with ``announced``, its message seems to be longer by so many bytes.
 
         Raises:
             LostError: the connection is broken.
@@ -224,7 +234,7 @@ class Connection:
         try:
             with self._sending:
                 self._socket.sendall(
-                    b"".join((_LENGTH.pack(len(header) + len(body)), header, body))
+                    b"".join((_LENGTH.pack(len(header) + len(body) + announced), header, body))
                 )
         except OSError as error:
             # A part of it may have arrived, but no server acts on that.

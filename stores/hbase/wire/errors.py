@@ -14,11 +14,14 @@ from ....ops.errors import (
 )
 from .connection import LostError, RemoteError
 
-__all__ = ["Meaning", "error_of", "meaning_of", "repeatable"]
+__all__ = ["TOO_BIG", "Meaning", "error_of", "meaning_of", "repeatable"]
 
 #: ``moved``: another server has the region, so nothing was applied. ``busy``: the server has not
 #: begun with it. ``lost``: nobody knows. ``refused``: nothing was applied, nor will be.
 Meaning: TypeAlias = Literal["moved", "busy", "lost", "refused"]
+
+#: A message that is larger than the server accepts. It has read its header alone.
+TOO_BIG: Final = "RequestTooBigException"
 
 # The region is not, or not yet, at that server.
 _MOVED: Final = frozenset(
@@ -41,6 +44,7 @@ _BUSY: Final = frozenset(
     {
         "CallDroppedException",
         "CallQueueTooBigException",
+        "MultiActionResultTooLarge",  # The others are in the answer.
         "RegionTooBusyException",
         "RpcThrottlingException",
         "ServerTooBusyException",
@@ -48,6 +52,7 @@ _BUSY: Final = frozenset(
 )
 _REFUSED: Final = frozenset(
     {
+        TOO_BIG,
         "AccessDeniedException",
         "DoNotRetryIOException",
         "FailedSanityCheckException",
@@ -90,8 +95,10 @@ def error_of(error: LostError | RemoteError, path: str | None = None) -> Metadat
         return IndeterminateError(f"HBase: {error}", path=path)
     if error.kind == "AccessDeniedException":
         return AuthenticationError(f"HBase refuses this client: {error.text}", path=path)
-    if "exceeds limit" in error.text or "KeyValue size too large" in error.text:
+    if error.kind == TOO_BIG:
         return ValueTooLargeError(f"HBase: {error.text}", path=path)
+    if "exceeds limit" in error.text or "KeyValue size too large" in error.text:
+        return ValueTooLargeError(f"HBase: {error.text} (hbase.server.keyvalue.maxsize)", path=path)
     return UnsupportedError(f"HBase refuses the request: {error}", path=path)
 
 

@@ -143,6 +143,8 @@ def test_what_a_failed_call_means() -> None:
         (RemoteError("a.b.NoSuchColumnFamilyException", ""), "refused", bk.UnsupportedError),
         (RemoteError("a.b.TableExistsException", "t"), "refused", bk.UnsupportedError),
         (too_large, "refused", bk.ValueTooLargeError),
+        (RemoteError("a.RequestTooBigException", ""), "refused", bk.ValueTooLargeError),
+        (RemoteError("a.MultiActionResultTooLarge", ""), "busy", bk.StoreUnavailableError),
     ]
     for failure, meaning, error in meanings:
         assert meaning_of(failure) == meaning
