@@ -41,8 +41,7 @@ _MOST_MS: Final = 600_000
 _CHUNK: Final = 256 * 1024
 # Seconds for the reading thread to find why the server takes no more.
 _LAST_WORDS: Final = 1.0
-# To a client of this version, a server ends an answer that grows beyond
-# hbase.server.scanner.max.result.size (100 MiB); for others it takes all that memory.
+# To a client without a version, answers may be larger than hbase.server.scanner.max.result.size.
 _VERSION: Final = MESSAGES.VersionInfo(
     **dict.fromkeys(("version", "url", "revision", "user", "date", "src_checksum"), ""),
     version_major=2,
@@ -268,10 +267,8 @@ class Connection:
     def _break(self, reason: str, *, refused: bool = False) -> None:
         with self._lock:
             if self._broken is None:
-                self._refused, self._broken = (
-                    refused,
-                    reason,
-                )  # The latter is read without the lock.
+                # The latter is read without the lock.
+                self._refused, self._broken = refused, reason
             ended, self._pending = [*self._pending.values()], {}
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -288,9 +285,9 @@ class Connection:
                 while len(buffer) >= 4 and len(buffer) >= 4 + (
                     size := _LENGTH.unpack_from(buffer)[0]
                 ):
+                    answered = True
                     self._take(memoryview(bytes(buffer[4 : 4 + size])))
                     del buffer[: 4 + size]
-                    answered = True
                 some = self._socket.recv(_CHUNK)
                 if not some:
                     break
@@ -311,11 +308,15 @@ class Connection:
         header = MESSAGES.ResponseHeader.FromString(bytes(head))
         with self._lock:
             pending = self._pending.pop(header.call_id, None)
-        if pending is None:
-            return
         if header.HasField("exception"):
             failure = header.exception
-            pending._fail(RemoteError.of(failure.exception_class_name, failure.stack_trace))
+            error = RemoteError.of(failure.exception_class_name, failure.stack_trace)
+            if pending is not None:
+                pending._fail(error)
+            elif header.call_id > self._number:  # It is -1: this is about the connection.
+                raise ConnectionRefusedError(str(error))
+            return
+        if pending is None:
             return
         body, at = _part(frame, at)
         pending._take(body, frame[at:])
