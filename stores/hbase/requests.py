@@ -7,10 +7,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from ...ops.log import get_logger
 from ...ops.operations import ABSENT
 from .cluster import Cluster, Region
 from .forms import STATES, gets, multi
@@ -21,8 +21,6 @@ from .wire.errors import TOO_BIG, error_of, meaning_of, repeatable
 from .wire.messages import MESSAGES
 
 __all__ = ["Ended", "Requests", "Written"]
-
-log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +37,9 @@ class Written:
 #: How an action ended.
 Ended: TypeAlias = Written | LostError | RemoteError
 
+# Waits for an answer, until a deadline.
+_Reply: TypeAlias = Callable[[float], Reply]
+
 # The most gets in one message, and the bytes that each adds to its key.
 _PART: Final = 1_000
 _GET: Final = 64
@@ -47,18 +48,8 @@ _MOST: Final = 2**31 - 1
 _MOST_BYTES: Final = re.compile(r"greater than max allowed (\d+)")
 _MOST_ROWS: Final = re.compile(r"Rejecting large batch .*Size Threshold: (\d+)")
 _AROUND: Final = 256
-# A message of so many bytes may be too large for a server: that is hbase.ipc.max.request.size, by
-# default 256 MiB.
+# From so many bytes on, a message that is lost may have been too large.
 _LARGE: Final = 64 * 1024
-
-
-class _Message(NamedTuple):
-    """A message under way, with the number of its actions, and its size."""
-
-    address: str
-    actions: int
-    size: int
-    pending: Pending | LostError | RemoteError
 
 
 class Requests:
@@ -72,7 +63,7 @@ class Requests:
         self.cluster = cluster
         #: Called when values of sessions were read.
         self.saw_sessions: Callable[[], None] = _nothing
-        # What the servers accept in one message, as refusals have shown.
+        # What the servers accept in one message, as refusals have shown. A delete is two rows.
         self._most_bytes = _MOST
         self._most_rows = _MOST
 
@@ -94,24 +85,23 @@ class Requests:
         for place, key in enumerate(keys):
             region = self.cluster.region_of(key, deadline)
             places[region.address].append((place, region))
-        sent: list[tuple[_Message, Sequence[tuple[int, Region]]]] = []
+        sent: list[tuple[_Reply, list[tuple[int, Region]]]] = []
         for address, some in places.items():
             actions = [build(place, region.field) for place, region in some]
-            most = self._most_rows // 2  # A delete counts twice.
-            for part in _parts([*map(len, actions)], self._most_bytes, most):
-                theirs = actions[part]
-                sent.append((self._begin(address, theirs, len(theirs), deadline), some[part]))
-        for message, regions in sent:
+            for part in _parts([*map(len, actions)], self._most_bytes, self._most_rows // 2):
+                theirs = some[part]
+                sent.append((self._begin(address, actions[part], len(theirs), deadline), theirs))
+        for reply, theirs in sent:
             results: Sequence[Ended]
             try:
-                results = _written(self._reply(message, deadline), len(regions))
+                results = _written(reply(deadline), len(theirs))
             except LostError as error:
-                results = [error] * len(regions)
+                results = [error] * len(theirs)
             except RemoteError as error:
                 # Of the call as a whole: unless it was not begun, a part of it may be applied.
                 begun = meaning_of(error) != "busy" and error.kind != TOO_BIG
-                results = [LostError(str(error), sent=True) if begun else error] * len(regions)
-            for (place, _), result in zip(regions, results, strict=True):
+                results = [LostError(str(error), sent=True) if begun else error] * len(theirs)
+            for (place, _), result in zip(theirs, results, strict=True):
                 ended[place] = result
         return ended
 
@@ -178,45 +168,34 @@ class Requests:
         if any(meaning_of(error) in {"moved", "lost"} for error in errors):
             self.cluster.moved(deadline)
 
-    def _begin(
-        self, address: str, actions: Sequence[bytes], count: int, deadline: float
-    ) -> _Message:
-        request = multi(actions)
-        pending: Pending | LostError | RemoteError
+    def _begin(self, address: str, actions: Sequence[bytes], count: int, deadline: float) -> _Reply:
+        """Send ``count`` actions, and return what waits for their answer."""
+        request, response = multi(actions), MESSAGES.MultiResponse
+        sent = address, count, len(request)
         if count == 1 and len(request) > self._most_bytes:
-            text = (
-                f"the message has {len(request)} bytes, more than the {self._most_bytes} that the "
-                "server accepts (hbase.ipc.max.request.size)"
-            )
-            pending = RemoteError(TOO_BIG, text)
-        else:
-            try:
-                pending = self.cluster.begin(
-                    address, "Multi", request, MESSAGES.MultiResponse, deadline
-                )
-            except LostError as error:
-                pending = error
-        return _Message(address, count, len(request), pending)
+            limit = f"{self._most_bytes} that HBase accepts (hbase.ipc.max.request.size)"
+            error = RemoteError(TOO_BIG, f"a message has {len(request)} bytes, above the {limit}")
+            return partial(self._reply, sent, error)
+        try:
+            pending = self.cluster.begin(address, "Multi", request, response, deadline)
+        except LostError as error:
+            return partial(self._reply, sent, error)
+        return partial(self._reply, sent, pending)
 
-    def _reply(self, message: _Message, deadline: float) -> Reply:
-        """Return an answer, and learn from a refusal how large messages may be.
-
-        Raises:
-            LostError: there is none. A message that was too large was not begun.
-            RemoteError: the server refuses.
-        """
-        address, count, size, pending = message
+    def _reply(self, sent: tuple[str, int, int], got: Pending | Exception, by: float) -> Reply:
+        """Return an answer, or learn from a refusal how large messages may be."""
+        address, count, size = sent
         refusal: RemoteError | None
         try:
-            if isinstance(pending, LostError | RemoteError):
-                raise pending
-            return pending.wait(deadline)
+            if isinstance(got, Exception):
+                raise got
+            return got.wait(by)
         except RemoteError as error:
             refusal = error
         except LostError:
-            if size < _LARGE or time.monotonic() >= deadline:
+            if size < _LARGE or time.monotonic() >= by:
                 raise
-            refusal = self.cluster.refusal(address, size, deadline)
+            refusal = self.cluster.refusal(address, size, by)
             if refusal is None or refusal.kind != TOO_BIG:
                 raise
         if found := _MOST_ROWS.search(refusal.text):
@@ -228,7 +207,6 @@ class Requests:
             raise refusal
         if count == 1:
             raise RemoteError(TOO_BIG, refusal.text)
-        log.info("HBase accepts smaller messages alone", reason=refusal.text)
         self.cluster.tally.add("split")
         raise LostError(str(refusal), sent=False)
 
@@ -242,7 +220,7 @@ class Requests:
         else:
             for key in keys:
                 places.setdefault(self.cluster.region_of(key, by), []).append(key)
-        sent: list[tuple[_Message, Sequence[bytes]]] = []
+        sent: list[tuple[_Reply, Sequence[bytes]]] = []
         for region, some in places.items():
             sizes = [len(key) + _GET for key in some]
             for part in _parts(sizes, self._most_bytes, min(_PART, self._most_rows)):
@@ -250,9 +228,9 @@ class Requests:
                 actions = [gets(region.field, theirs, columns)]
                 sent.append((self._begin(region.address, actions, len(theirs), by), theirs))
         failed: dict[bytes, LostError | RemoteError] = {}
-        for message, asked in sent:
+        for reply, asked in sent:
             try:
-                failed.update(_take(self._reply(message, by), asked, found))
+                failed.update(_take(reply(by), asked, found))
             except (LostError, RemoteError) as error:
                 failed.update(dict.fromkeys(asked, error))
         return failed

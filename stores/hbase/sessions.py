@@ -75,7 +75,7 @@ class HBaseSession:
         self._machine = SessionMachine(timeout)
         self._closed = False
         self._wanted = False  # whether this client needs a session of its own
-        self._refusal: AuthenticationError | None = None  # of the last attempt to begin or keep it
+        self._failed: Exception | None = None  # the last attempt to begin or keep it
         self._row: Row | None = None
         self._keeper: threading.Thread | None = None
         self._listener: Callable[[SessionEvent], None] | None = None
@@ -127,11 +127,12 @@ class HBaseSession:
             while not (owner := self.owner):
                 if self._closed:
                     raise StoreClosedError("the HBase store is closed")
-                if self._refusal is not None:
-                    raise AuthenticationError(f"no session can begin: {self._refusal}")
+                if isinstance(self._failed, AuthenticationError):
+                    raise AuthenticationError(f"no session can begin: {self._failed}")
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise StoreUnavailableError("HBase: no session could be begun in time")
+                    why = self._failed or "HBase did not answer"
+                    raise StoreUnavailableError(f"no session could be begun in time: {why}")
                 self._changed.wait(min(left, 1.0))
             return owner, self._machine.number
 
@@ -187,9 +188,8 @@ class HBaseSession:
     def _keep(self) -> None:
         while not self._closed:
             wanted = self._wanted
-            failure = self._failure(self._renew) if wanted else None
-            self._refusal = failure if isinstance(failure, AuthenticationError) else None
-            if failure is not None:
+            self._failed = self._failure(self._renew) if wanted else None
+            if self._failed is not None:
                 self._tell(partial(self._machine.disconnected, time.monotonic()))
             self._failure(self._look)
             with self._changed:

@@ -38,9 +38,11 @@ def prepare(cluster: Cluster, deadline: float, *, create: bool) -> None:
     try:
         found = _describe(cluster, table, deadline)
     except AuthenticationError:
-        # HBase shows the properties of a table only to those who may change them. It does not
-        # refuse to say that there is no such table.
-        _try_to_read(cluster, shown, deadline)
+        # There is such a table. HBase shows its properties only to those who may change them.
+        try:
+            Requests(cluster).read([b"/"], STATES, deadline)
+        except UnsupportedError as error:
+            raise InvalidSettingError(f"the table {shown} cannot be used: {error}") from error
         return
     if found is None:
         if not create:
@@ -58,6 +60,9 @@ def prepare(cluster: Cluster, deadline: float, *, create: bool) -> None:
         except MetadataStoreError as error:
             # Another client may have been faster.
             found = _describe(cluster, table, deadline)
+            if found is None and "NamespaceNotFoundException" in str(error):
+                remedy = f"HBase's shell creates one with: create_namespace '{namespace.decode()}'"
+                raise StoreUnavailableError(f"{shown} has no namespace; {remedy}") from error
             if found is None:
                 raise type(error)(f"cannot create the table {shown}: {error}") from error
         found = found or _describe(cluster, table, deadline)
@@ -66,15 +71,6 @@ def prepare(cluster: Cluster, deadline: float, *, create: bool) -> None:
             f"the table {shown} is not one of batchkeeper's: {'; '.join(different)}"
         )
     cluster.regions(deadline)
-
-
-def _try_to_read(cluster: Cluster, shown: str, deadline: float) -> None:
-    try:
-        Requests(cluster).read([b"/"], STATES, deadline)
-    except UnsupportedError as error:
-        raise InvalidSettingError(
-            f"the table {shown} is not one of batchkeeper's, or cannot be read: {error}"
-        ) from error
 
 
 def _describe(cluster: Cluster, table: Any, deadline: float) -> Any | None:

@@ -35,7 +35,7 @@ from ...ops.paths import parent
 from ...ops.steps import At, Condition, PutNext, PutValue, Step, lower
 from ..backend import Answer, WriteRequest, send_by
 from ..refusals import State, decide, session_lost
-from .cluster import Cluster
+from .cluster import Cluster, held
 from .forms import STATES, STATES_AND_VALUES, put, remove
 from .layout import NO_ROW, Row
 from .requests import Requests, Written
@@ -279,14 +279,11 @@ class Writer:
     def _number(self, above: str, left: list[_Write], deadline: float) -> None:
         """Execute sequential puts below a parent, in their order."""
         gate = self._gates.setdefault(above, Lock())
+        late = OperationTimeoutError(f"an earlier call still takes numbers below {above!r}")
         try:
-            if not gate.acquire(timeout=max(0.0, send_by(deadline) - time.monotonic())):
-                raise OperationTimeoutError(f"an earlier call still takes numbers below {above!r}")
-            try:
+            with held(gate, send_by(deadline), late):
                 while left:
                     left = self._take_numbers(above, left, deadline)
-            finally:
-                gate.release()
         except MetadataStoreError as error:
             for write in left:
                 if not write.done:
@@ -339,7 +336,7 @@ class Writer:
             return left  # Another client was faster.
         if isinstance(error, ValueTooLargeError):
             if len(some) > 1:  # The server takes smaller cells alone.
-                self._numbered_bytes = sum(map(_numbered_size, some)) // 2
+                self._numbered_bytes //= 2
                 return left
         elif error.outcome != "unknown":
             raise error
@@ -354,11 +351,9 @@ class Writer:
         number, entries = unpack(row.value)
         for answer in self._create(entries, deadline):
             if isinstance(answer, MetadataStoreError) and passes(answer):
-                # Whatever became of these, nothing of this call was sent.
-                cause = answer.__cause__
-                if isinstance(cause, MetadataStoreError) and cause.outcome != "unknown":
-                    raise cause
-                raise StoreUnavailableError(str(answer), path=answer.path)
+                cause = answer.__cause__  # Whatever became of these, this call has sent nothing.
+                late = StoreUnavailableError(str(answer), path=answer.path)
+                raise cause if isinstance(cause, MetadataStoreError) else late
         return row, number
 
     def _create(self, entries: Sequence[Entry], deadline: float) -> list[Answer]:
@@ -572,15 +567,11 @@ def _raise_but(
             raise write.answer
 
 
-def _numbered_size(write: _Write) -> int:
-    return len(_value(write)) + len(write.key)
-
-
 def _fitting(writes: list[_Write], most: int) -> list[_Write]:
     """Return the first sequential puts, as many as one change of a counter can have."""
     size = count = 0
     for write in writes[:MOST_ENTRIES]:
-        size += _numbered_size(write)
+        size += len(_value(write)) + len(write.key)
         if count and size > most:
             break
         count += 1

@@ -95,6 +95,8 @@ def error_of(error: LostError | RemoteError, path: str | None = None) -> Metadat
         return IndeterminateError(f"HBase: {error}", path=path)
     if error.kind == "AccessDeniedException":
         return AuthenticationError(f"HBase refuses this client: {error.text}", path=path)
+    if error.kind in {"TableNotEnabledException", "TableNotFoundException"}:
+        return StoreUnavailableError(f"HBase: {error.text}", path=path)
     if error.kind == TOO_BIG:
         return ValueTooLargeError(f"HBase: {error.text}", path=path)
     if "exceeds limit" in error.text or "KeyValue size too large" in error.text:
