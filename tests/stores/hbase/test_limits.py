@@ -71,8 +71,10 @@ def test_values_that_are_too_large(store: bk.MetadataStore, *, sequential: bool)
         kept = [puts[place].path for place, end in enumerate(expected) if end is None]
         assert [f"/{turn}/{name}"[: len(kept[0])] for name in names] == kept
         paths = [f"/{turn}/{name}" for name in names]
+        before = store.metrics().retries
         read = [result(future) for future in [store.get(path) for path in paths]]
         assert [len(found.value) for found in read if found is not None] == [_MIB // 2] * 38
+        assert store.metrics().retries > before  # The server has ended its answers at the limit.
 
 
 def test_batches_that_are_too_large(store: bk.MetadataStore) -> None:
