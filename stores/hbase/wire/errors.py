@@ -20,8 +20,7 @@ __all__ = ["TOO_BIG", "Meaning", "error_of", "meaning_of", "repeatable"]
 #: begun with it. ``lost``: nobody knows. ``refused``: nothing was applied, nor will be.
 Meaning: TypeAlias = Literal["moved", "busy", "lost", "refused"]
 
-#: A message that is larger than the server accepts. It has read its header alone.
-TOO_BIG: Final = "RequestTooBigException"
+TOO_BIG: Final = "RequestTooBigException"  # of a message: the server has read its header alone
 
 # The region is not, or not yet, at that server.
 _MOVED: Final = frozenset(
@@ -59,6 +58,7 @@ _REFUSED: Final = frozenset(
         "NamespaceNotFoundException",
         "NoSuchColumnFamilyException",
         "NoSuchMethodException",
+        "SpaceLimitingException",  # of a quota
         "TableExistsException",
         "TableNotEnabledException",
         "TableNotFoundException",

@@ -148,6 +148,7 @@ def test_what_a_failed_call_means() -> None:
         (RemoteError("a.b.NoSuchColumnFamilyException", ""), "refused", bk.UnsupportedError),
         (RemoteError("a.b.TableExistsException", "t"), "refused", bk.UnsupportedError),
         (too_large, "refused", bk.ValueTooLargeError),
+        (RemoteError("a.SpaceLimitingException", ""), "refused", bk.UnsupportedError),
         (RemoteError("a.RequestTooBigException", ""), "refused", bk.ValueTooLargeError),
         (RemoteError("a.MultiActionResultTooLarge", ""), "busy", bk.StoreUnavailableError),
     ]
