@@ -37,10 +37,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseServer]:
 
 @pytest.fixture
 def store(server: HBaseServer, request: pytest.FixtureRequest) -> Iterator[bk.MetadataStore]:
-    # Only a wait until the deadline would end otherwise.
-    options = {"operation_timeout": 10 * PATIENCE, "connect_timeout": PATIENCE}
     table = request.node.name.translate({ord("["): "-", ord("]"): None})
-    with bk.open_store(f"{server.url}/{table}", **options) as opened:
+    with bk.open_store(
+        f"{server.url}/{table}",
+        # Each list is one batch.
+        batching=bk.BatchingConfig(max_bytes=64 * _MIB, max_delay=0.2, linger="fixed"),
+        connect_timeout=PATIENCE,
+        operation_timeout=10 * PATIENCE,  # Only a wait until the deadline would end otherwise.
+    ) as opened:
         yield opened
 
 
