@@ -172,8 +172,8 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
         if cluster.answered:
             raise
         raise StoreUnavailableError(
-            f"{error} (the URL names masters or region servers of HBase, at the ports 16000 and "
-            "16020 by default, and not its ZooKeeper)"
+            f"{error} (the URL names masters or region servers of HBase 2.5 or newer, at the ports "
+            "16000 and 16020 by default, and not its ZooKeeper)"
         ) from error
     except BaseException:
         cluster.close()

@@ -6,23 +6,26 @@ import os
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from ...ops.backoff import Backoff
-from ...ops.errors import StoreClosedError
+from ...ops.errors import MetadataStoreError, StoreClosedError, StoreUnavailableError
 from ..backend import Tally
 from ..tls import TlsSettings
-from .wire.connection import Connection, LostError, Pending, RemoteError, Reply
+from .wire.connection import Connection, LostError, Pending, RemoteError
 from .wire.errors import meaning_of, repeatable
 from .wire.fields import field, number
 from .wire.messages import MESSAGES
 
-__all__ = ["Cluster", "Region"]
+__all__ = ["Cluster", "Region", "held"]
 
 _BACKOFF: Final = Backoff(first=0.05, longest=1.0)
 # Seconds for a server that is asked where others are, also if the time is over.
 _LEAST: Final = 0.01
+# Seconds for a server to refuse a message for its size, which it does at once.
+_PROBE: Final = 1.0
 # Bytes before a message that HBase has stored.
 _MAGIC: Final = b"PBUF"
 # The services: of regions, of masters, and the one that tells where others are.
@@ -30,6 +33,7 @@ _REGIONS: Final = "ClientService"
 _MASTER: Final = "MasterService"
 _REGISTRY: Final = "ClientMetaService"
 _BY_NAME: Final = number(1, 1)
+_DISABLED: Final = (number(1, 1), number(1, 2))  # or being disabled
 _META_BYTES: Final = 2 * 1024 * 1024
 
 
@@ -81,6 +85,8 @@ class Cluster:
         self.tally = tally
         #: The address that has answered last, of those that are asked where others are.
         self.answered: str | None = None
+        namespace, name = table
+        self._table_name = name if namespace == b"default" else namespace + b":" + name
         self._user = user
         self._connect_timeout = connect_timeout
         self._tls = tls
@@ -142,16 +148,20 @@ class Cluster:
         """
         return self._connection(address, _REGIONS, by).begin(method, request, response, by)
 
-    def call(
-        self, address: str, method: str, request: Any, response: type, deadline: float
-    ) -> Reply:
-        """Send a request to a server of regions, and return its answer.
+    def refusal(self, address: str, size: int, deadline: float) -> RemoteError | None:
+        """Return how a server of regions refuses all messages of a size, if it does.
 
-        Raises:
-            LostError: there is none.
-            RemoteError: the server refuses.
+        It closes the connection on one, and what it says is lost. This sends only the first bytes.
         """
-        return self.begin(address, method, request, response, deadline).wait(deadline)
+        by = min(deadline, time.monotonic() + _PROBE)
+        tls = None if self._tls is None else self._tls.now()
+        wanted = address, _REGIONS, self._user, _PROBE, tls
+        try:
+            with suppress(LostError), closing(Connection(*wanted)) as made:
+                made.begin("Multi", MESSAGES.Empty(), MESSAGES.Empty, by, announced=size).wait(by)
+        except RemoteError as error:
+            return error
+        return None
 
     def ask_master(self, method: str, request: Any, response: type, deadline: float) -> Any:
         """Ask the active master, and find it again if it has changed.
@@ -267,7 +277,9 @@ class Cluster:
         self._locate(self._located, deadline)
 
     def _locate(self, seen: int, deadline: float) -> list[Region]:
-        with self._locating:
+        # Another call may have more time than this one.
+        late = StoreUnavailableError("HBase: no server has said in time where the table is")
+        with held(self._locating, deadline, late):
             if self._located == seen or not self._regions:
                 self._regions = self._until(lambda: self._read_regions(deadline), deadline)
                 self._located += 1
@@ -275,6 +287,14 @@ class Cluster:
 
     def _read_regions(self, deadline: float) -> list[Region]:
         rows = self._read_meta(deadline)
+        state = rows.pop(self._table_name, {}).get(b"table:state")
+        name = self._table_name.decode()
+        if state in _DISABLED:
+            text = f"the table {name} is disabled; HBase's shell enables it with: enable '{name}'"
+            raise RemoteError("TableNotEnabledException", text)
+        if self._located and not rows:  # A new one is not there at once.
+            text = f"the table {name} was deleted; to open the store again creates it"
+            raise RemoteError("TableNotFoundException", text)
         regions = [
             region
             for row, columns in rows.items()
@@ -298,27 +318,24 @@ class Cluster:
         )
         if meta is None or not meta.server_name.host_name:
             raise LostError("no server has the table of regions yet", sent=False)
-        namespace, name = self.table
-        table = name if namespace == b"default" else namespace + b":" + name
-        # These rows compare by table, key and time. No name has a space, which is before all that
-        # it can have.
-        start, stop = table + b",,", table + b" ,,"
+        # The row of the table itself, then those of its regions. They compare by table, key and
+        # time. No name has a space, which is before all that it can have.
+        start, stop = self._table_name, self._table_name + b" ,,"
         rows: dict[bytes, dict[bytes, bytes]] = {}
         while True:
             request = MESSAGES.ScanRequest(
                 scan=MESSAGES.Scan(
                     start_row=start,
                     stop_row=stop,
-                    column=[MESSAGES.Column(family=b"info")],
+                    column=[MESSAGES.Column(family=b"info"), MESSAGES.Column(family=b"table")],
                     max_result_size=_META_BYTES,
                 ),
                 number_of_rows=2**31 - 1,
                 close_scanner=True,
             )
             request.MergeFromString(_specifier(b"hbase:meta,,1"))
-            reply = self.call(
-                _address(meta.server_name), "Scan", request, MESSAGES.ScanResponse, deadline
-            )
+            address, response = _address(meta.server_name), MESSAGES.ScanResponse
+            reply = self.begin(address, "Scan", request, response, deadline).wait(deadline)
             for cell in reply.cells:
                 rows.setdefault(cell.row, {})[cell.column] = cell.value
             if not reply.message.more_results_in_region:
@@ -330,6 +347,17 @@ class Cluster:
 def _specifier(region: bytes) -> bytes:
     """Return a region's name as the first field of requests."""
     return field(1, _BY_NAME + field(2, region))
+
+
+@contextmanager
+def held(lock: Any, by: float, late: MetadataStoreError) -> Iterator[None]:
+    """Hold a lock in a block, or raise ``late`` if another thread holds it until then."""
+    if not lock.acquire(timeout=max(0.0, by - time.monotonic())):
+        raise late
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def answers(address: str, tls: TlsSettings | None = None) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +17,7 @@ from .forms import STATES, gets, multi
 from .layout import NO_ROW, Row, rows_in, session_key
 from .wire.cells import Cell
 from .wire.connection import LostError, Pending, RemoteError, Reply
-from .wire.errors import error_of, meaning_of, repeatable
+from .wire.errors import TOO_BIG, error_of, meaning_of, repeatable
 from .wire.messages import MESSAGES
 
 __all__ = ["Ended", "Requests", "Written"]
@@ -35,8 +37,19 @@ class Written:
 #: How an action ended.
 Ended: TypeAlias = Written | LostError | RemoteError
 
-# The most gets in one message.
+# Waits for an answer, until a deadline.
+_Reply: TypeAlias = Callable[[float], Reply]
+
+# The most gets in one message, and the bytes that each adds to its key.
 _PART: Final = 1_000
+_GET: Final = 64
+_MOST: Final = 2**31 - 1
+# How servers refuse a message of too many bytes, with its header, or rows.
+_MOST_BYTES: Final = re.compile(r"greater than max allowed (\d+)")
+_MOST_ROWS: Final = re.compile(r"Rejecting large batch .*Size Threshold: (\d+)")
+_AROUND: Final = 256
+# From so many bytes on, a message that is lost may have been too large.
+_LARGE: Final = 64 * 1024
 
 
 class Requests:
@@ -50,6 +63,9 @@ class Requests:
         self.cluster = cluster
         #: Called when values of sessions were read.
         self.saw_sessions: Callable[[], None] = _nothing
+        # What the servers accept in one message, as refusals have shown. A delete is two rows.
+        self._most_bytes = _MOST
+        self._most_rows = _MOST
 
     def act(
         self, keys: Sequence[bytes], build: Callable[[int, bytes], bytes], deadline: float
@@ -69,22 +85,23 @@ class Requests:
         for place, key in enumerate(keys):
             region = self.cluster.region_of(key, deadline)
             places[region.address].append((place, region))
-        sent: list[tuple[list[int], Pending | LostError]] = []
+        sent: list[tuple[_Reply, list[tuple[int, Region]]]] = []
         for address, some in places.items():
             actions = [build(place, region.field) for place, region in some]
-            pending = self._begin(address, actions, deadline)
-            sent.append(([place for place, _ in some], pending))
-        for theirs, pending in sent:
+            for part in _parts([*map(len, actions)], self._most_bytes, self._most_rows // 2):
+                theirs = some[part]
+                sent.append((self._begin(address, actions[part], len(theirs), deadline), theirs))
+        for reply, theirs in sent:
             results: Sequence[Ended]
             try:
-                results = _written(_reply(pending, deadline), len(theirs))
+                results = _written(reply(deadline), len(theirs))
             except LostError as error:
                 results = [error] * len(theirs)
             except RemoteError as error:
                 # Of the call as a whole: unless it was not begun, a part of it may be applied.
-                busy = meaning_of(error) == "busy"
-                results = [error if busy else LostError(str(error), sent=True)] * len(theirs)
-            for place, result in zip(theirs, results, strict=True):
+                begun = meaning_of(error) != "busy" and error.kind != TOO_BIG
+                results = [LostError(str(error), sent=True) if begun else error] * len(theirs)
+            for (place, _), result in zip(theirs, results, strict=True):
                 ended[place] = result
         return ended
 
@@ -111,13 +128,15 @@ class Requests:
             failed = self._read_once(left, columns, found, deadline)
             if not failed:
                 return self.living(found, deadline) if hides else found
-            left = [key for key in left if key in failed]
             errors = list(failed.values())
             # The last one may only be that the time was over.
             said = errors[0] if said is None or time.monotonic() < deadline else said
             for error in errors:
                 if meaning_of(error) == "refused":
                     raise error_of(error)
+            if len(failed) < len(left):
+                attempts = 0  # The others are there: it was busy, or the answer was too large.
+            left = [key for key in left if key in failed]
             if not self.cluster.pause(attempts, deadline):
                 raise repeatable(said)
             self.relocate(errors, deadline)
@@ -149,15 +168,47 @@ class Requests:
         if any(meaning_of(error) in {"moved", "lost"} for error in errors):
             self.cluster.moved(deadline)
 
-    def _begin(
-        self, address: str, actions: Sequence[bytes], deadline: float
-    ) -> Pending | LostError:
+    def _begin(self, address: str, actions: Sequence[bytes], count: int, deadline: float) -> _Reply:
+        """Send ``count`` actions, and return what waits for their answer."""
+        request, response = multi(actions), MESSAGES.MultiResponse
+        sent = address, count, len(request)
+        if count == 1 and len(request) > self._most_bytes:
+            limit = f"{self._most_bytes} that HBase accepts (hbase.ipc.max.request.size)"
+            error = RemoteError(TOO_BIG, f"a message has {len(request)} bytes, above the {limit}")
+            return partial(self._reply, sent, error)
         try:
-            return self.cluster.begin(
-                address, "Multi", multi(actions), MESSAGES.MultiResponse, deadline
-            )
+            pending = self.cluster.begin(address, "Multi", request, response, deadline)
         except LostError as error:
-            return error
+            return partial(self._reply, sent, error)
+        return partial(self._reply, sent, pending)
+
+    def _reply(self, sent: tuple[str, int, int], got: Pending | Exception, by: float) -> Reply:
+        """Return an answer, or learn from a refusal how large messages may be."""
+        address, count, size = sent
+        refusal: RemoteError | None
+        try:
+            if isinstance(got, Exception):
+                raise got
+            return got.wait(by)
+        except RemoteError as error:
+            refusal = error
+        except LostError:
+            if size < _LARGE or time.monotonic() >= by:
+                raise
+            refusal = self.cluster.refusal(address, size, by)
+            if refusal is None or refusal.kind != TOO_BIG:
+                raise
+        if found := _MOST_ROWS.search(refusal.text):
+            self._most_rows = min(self._most_rows, int(found[1]))
+        elif refusal.kind == TOO_BIG:
+            found = _MOST_BYTES.search(refusal.text)
+            self._most_bytes = int(found[1]) - _AROUND if found else size // 2
+        else:
+            raise refusal
+        if count == 1:
+            raise RemoteError(TOO_BIG, refusal.text)
+        self.cluster.tally.add("split")
+        raise LostError(str(refusal), sent=False)
 
     def _read_once(
         self, keys: Sequence[bytes], columns: Sequence[Any], found: dict[bytes, Row], by: float
@@ -169,19 +220,19 @@ class Requests:
         else:
             for key in keys:
                 places.setdefault(self.cluster.region_of(key, by), []).append(key)
-        sent: list[tuple[list[bytes], Pending | LostError]] = []
+        sent: list[tuple[_Reply, Sequence[bytes]]] = []
         for region, some in places.items():
-            for start in range(0, len(some), _PART):
-                part = some[start : start + _PART]
-                sent.append(
-                    (part, self._begin(region.address, [gets(region.field, part, columns)], by))
-                )
+            sizes = [len(key) + _GET for key in some]
+            for part in _parts(sizes, self._most_bytes, min(_PART, self._most_rows)):
+                theirs = some[part]
+                actions = [gets(region.field, theirs, columns)]
+                sent.append((self._begin(region.address, actions, len(theirs), by), theirs))
         failed: dict[bytes, LostError | RemoteError] = {}
-        for part, pending in sent:
+        for reply, asked in sent:
             try:
-                failed.update(_take(_reply(pending, by), part, found))
+                failed.update(_take(reply(by), asked, found))
             except (LostError, RemoteError) as error:
-                failed.update(dict.fromkeys(part, error))
+                failed.update(dict.fromkeys(asked, error))
         return failed
 
 
@@ -191,10 +242,16 @@ _NO_ANSWER: Final = LostError("the answer has no result for this operation", sen
 def _nothing() -> None: ...
 
 
-def _reply(pending: Pending | LostError, deadline: float) -> Reply:
-    if isinstance(pending, LostError):
-        raise pending
-    return pending.wait(deadline)
+def _parts(sizes: Sequence[int], most_bytes: int, most: int) -> Iterator[slice]:
+    """Yield the parts of a list that fit into a message each, or are one item alone."""
+    start = size = 0
+    for place, added in enumerate(sizes if len(sizes) > most or sum(sizes) > most_bytes else ()):
+        if place > start and (size + added > most_bytes or place - start >= most):
+            yield slice(start, place)
+            start, size = place, 0
+        size += added
+    if sizes:
+        yield slice(start, len(sizes))
 
 
 class _Cells:

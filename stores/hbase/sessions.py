@@ -20,6 +20,7 @@ from functools import partial
 from typing import Final
 
 from ...ops.errors import (
+    AuthenticationError,
     BadVersionError,
     MetadataStoreError,
     NotFoundError,
@@ -74,6 +75,7 @@ class HBaseSession:
         self._machine = SessionMachine(timeout)
         self._closed = False
         self._wanted = False  # whether this client needs a session of its own
+        self._failed: Exception | None = None  # the last attempt to begin or keep it
         self._row: Row | None = None
         self._keeper: threading.Thread | None = None
         self._listener: Callable[[SessionEvent], None] | None = None
@@ -117,6 +119,7 @@ class HBaseSession:
         """Return the session as values name it, and its number; wait until there is one.
 
         Raises:
+            AuthenticationError: the user may not begin one.
             MetadataStoreError: there is none until the deadline.
         """
         self._need()
@@ -124,9 +127,12 @@ class HBaseSession:
             while not (owner := self.owner):
                 if self._closed:
                     raise StoreClosedError("the HBase store is closed")
+                if isinstance(self._failed, AuthenticationError):
+                    raise AuthenticationError(f"no session can begin: {self._failed}")
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise StoreUnavailableError("HBase: no session could be begun in time")
+                    why = self._failed or "HBase did not answer"
+                    raise StoreUnavailableError(f"no session could be begun in time: {why}")
                 self._changed.wait(min(left, 1.0))
             return owner, self._machine.number
 
@@ -182,9 +188,10 @@ class HBaseSession:
     def _keep(self) -> None:
         while not self._closed:
             wanted = self._wanted
-            if wanted and not self._succeeds(self._renew):
+            self._failed = self._failure(self._renew) if wanted else None
+            if self._failed is not None:
                 self._tell(partial(self._machine.disconnected, time.monotonic()))
-            self._succeeds(self._look)
+            self._failure(self._look)
             with self._changed:
                 if not (self._wanted or self._others):
                     self._keeper = None
@@ -192,17 +199,17 @@ class HBaseSession:
                 if not self._closed and wanted == self._wanted:
                     self._changed.wait(_PERIOD * self._asked)
 
-    def _succeeds(self, part: Callable[[float], None]) -> bool:
-        """Do a part of the keeper's work; whatever fails, it goes on."""
+    def _failure(self, part: Callable[[float], None]) -> Exception | None:
+        """Do a part of the keeper's work, and return why it failed: it goes on in any case."""
         try:
             part(time.monotonic())
         except MetadataStoreError as error:
             log.info("a session was not kept for now", reason=str(error))
-        except Exception:
+            return error
+        except Exception as error:
             log.exception("a session was not kept for now")
-        else:
-            return True
-        return False
+            return error
+        return None
 
     def _renew(self, now: float) -> None:
         """Change the row of the session, or begin a session."""

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...ops.errors import InvalidSettingError, MetadataStoreError, StoreUnavailableError
+from ...ops.errors import (
+    AuthenticationError,
+    InvalidSettingError,
+    MetadataStoreError,
+    StoreUnavailableError,
+    UnsupportedError,
+)
 from .cluster import Cluster
+from .forms import STATES
 from .layout import FAMILY
+from .requests import Requests
 from .wire.messages import MESSAGES
 
 __all__ = ["prepare"]
@@ -20,13 +28,22 @@ def prepare(cluster: Cluster, deadline: float, *, create: bool) -> None:
 
     Raises:
         InvalidSettingError: it has other properties.
+        AuthenticationError: the user may neither see its properties nor read it, or not create it.
         StoreUnavailableError: it is missing, and may not be created.
         MetadataStoreError: it cannot be checked or created.
     """
     namespace, name = cluster.table
     shown = f"{namespace.decode()}:{name.decode()}"
     table = MESSAGES.TableName(namespace=namespace, qualifier=name)
-    found = _describe(cluster, table, deadline)
+    try:
+        found = _describe(cluster, table, deadline)
+    except AuthenticationError:
+        # There is such a table. HBase shows its properties only to those who may change them.
+        try:
+            Requests(cluster).read([b"/"], STATES, deadline)
+        except UnsupportedError as error:
+            raise InvalidSettingError(f"the table {shown} cannot be used: {error}") from error
+        return
     if found is None:
         if not create:
             raise StoreUnavailableError(
@@ -43,6 +60,9 @@ def prepare(cluster: Cluster, deadline: float, *, create: bool) -> None:
         except MetadataStoreError as error:
             # Another client may have been faster.
             found = _describe(cluster, table, deadline)
+            if found is None and "NamespaceNotFoundException" in str(error):
+                remedy = f"HBase's shell creates one with: create_namespace '{namespace.decode()}'"
+                raise StoreUnavailableError(f"{shown} has no namespace; {remedy}") from error
             if found is None:
                 raise type(error)(f"cannot create the table {shown}: {error}") from error
         found = found or _describe(cluster, table, deadline)

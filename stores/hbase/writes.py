@@ -27,6 +27,7 @@ from ...ops.errors import (
     OperationTimeoutError,
     StoreUnavailableError,
     UnsupportedError,
+    ValueTooLargeError,
     passes,
 )
 from ...ops.operations import ABSENT
@@ -34,7 +35,7 @@ from ...ops.paths import parent
 from ...ops.steps import At, Condition, PutNext, PutValue, Step, lower
 from ..backend import Answer, WriteRequest, send_by
 from ..refusals import State, decide, session_lost
-from .cluster import Cluster
+from .cluster import Cluster, held
 from .forms import STATES, STATES_AND_VALUES, put, remove
 from .layout import NO_ROW, Row
 from .requests import Requests, Written
@@ -160,6 +161,7 @@ class Writer:
         # Counters that this client was the last to change, with the next number: all that have
         # smaller ones are there. Each step on it is atomic.
         self._counters: dict[str, tuple[Row, int]] = {}
+        self._numbered_bytes = MOST_BYTES  # of the values in one of them; a server may want fewer
         # By parent, held by the call that takes numbers: others would only be refused. Weak, so
         # that a gate ends with the last of its calls.
         self._gates: WeakValueDictionary[str, Any] = WeakValueDictionary()
@@ -175,8 +177,7 @@ class Writer:
             if write.numbered:
                 groups.setdefault(parent(write.step.path), []).append(write)
         for above, some in groups.items():
-            with self._gates.setdefault(above, Lock()):
-                self._number(above, some, deadline)
+            self._number(above, some, deadline)
         for write, request in zip(under_way, writes, strict=True):
             if write.owner and write.number != self.session.number:
                 write.end(session_lost(request))
@@ -277,9 +278,12 @@ class Writer:
 
     def _number(self, above: str, left: list[_Write], deadline: float) -> None:
         """Execute sequential puts below a parent, in their order."""
+        gate = self._gates.setdefault(above, Lock())
+        late = OperationTimeoutError(f"an earlier call still takes numbers below {above!r}")
         try:
-            while left:
-                left = self._take_numbers(above, left, deadline)
+            with held(gate, send_by(deadline), late):
+                while left:
+                    left = self._take_numbers(above, left, deadline)
         except MetadataStoreError as error:
             for write in left:
                 if not write.done:
@@ -294,7 +298,7 @@ class Writer:
         counter = counter_path(above)
         known: tuple[Row, int] | None = self._counters.pop(counter, None)
         row, number = known or self._read_counter(counter, deadline)
-        some = _fitting(left)
+        some = _fitting(left, self._numbered_bytes)
         entries = [
             Entry(
                 f"{write.step.path}{place:010}",
@@ -308,14 +312,8 @@ class Writer:
         content = PutValue(pack(Taken(after, entries)), ephemeral=False)
         take = _Write(Step(counter, unchanged, content), counter.encode(), row, fresh=True)
         self._execute([take], deadline, look_below=False)
-        if isinstance(take.answer, BadVersionError):
-            return left  # Another client was faster.
         if isinstance(take.answer, MetadataStoreError):
-            if take.answer.outcome != "unknown":
-                raise take.answer
-            for write in some:
-                write.end(take.answer.for_path(write.step.path))
-            return left[len(some) :]
+            return self._without_numbers(take.answer, left, some)
         again = []
         complete = True
         for write, answer in zip(some, self._create(entries, deadline), strict=True):
@@ -330,6 +328,22 @@ class Writer:
             self._counters[counter] = take.after, after
         return [*again, *left[len(some) :]]
 
+    def _without_numbers(
+        self, error: MetadataStoreError, left: list[_Write], some: list[_Write]
+    ) -> list[_Write]:
+        """Return the sequential puts that are left after ``some`` could not take their numbers."""
+        if isinstance(error, BadVersionError):
+            return left  # Another client was faster.
+        if isinstance(error, ValueTooLargeError):
+            if len(some) > 1:  # The server takes smaller cells alone.
+                self._numbered_bytes //= 2
+                return left
+        elif error.outcome != "unknown":
+            raise error
+        for write in some:
+            write.end(error.for_path(write.step.path))
+        return left[len(some) :]
+
     def _read_counter(self, counter: str, deadline: float) -> tuple[Row, int]:
         """Return a counter and its next number, when all that have smaller ones are there."""
         read = self._requests.read([counter.encode()], STATES_AND_VALUES, deadline)
@@ -337,7 +351,9 @@ class Writer:
         number, entries = unpack(row.value)
         for answer in self._create(entries, deadline):
             if isinstance(answer, MetadataStoreError) and passes(answer):
-                raise StoreUnavailableError(str(answer), path=answer.path)
+                cause = answer.__cause__  # Whatever became of these, this call has sent nothing.
+                late = StoreUnavailableError(str(answer), path=answer.path)
+                raise cause if isinstance(cause, MetadataStoreError) else late
         return row, number
 
     def _create(self, entries: Sequence[Entry], deadline: float) -> list[Answer]:
@@ -551,12 +567,12 @@ def _raise_but(
             raise write.answer
 
 
-def _fitting(writes: list[_Write]) -> list[_Write]:
+def _fitting(writes: list[_Write], most: int) -> list[_Write]:
     """Return the first sequential puts, as many as one change of a counter can have."""
     size = count = 0
     for write in writes[:MOST_ENTRIES]:
         size += len(_value(write)) + len(write.key)
-        if count and size > MOST_BYTES:
+        if count and size > most:
             break
         count += 1
     return writes[:count]
@@ -596,7 +612,9 @@ def _ended(write: _Write, error: MetadataStoreError) -> MetadataStoreError:
     path = write.step.path
     if not write.open:
         return error.for_path(path)
-    return IndeterminateError(f"HBase does not say whether it was applied: {error}", path=path)
+    unknown = IndeterminateError(f"HBase does not say whether it was applied: {error}", path=path)
+    unknown.__cause__ = error
+    return unknown
 
 
 def _late(failed: Sequence[LostError | RemoteError]) -> MetadataStoreError:

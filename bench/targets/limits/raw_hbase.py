@@ -92,7 +92,8 @@ class _HBase:
         in_threads(self._threads, sender, requests)
 
     def send(self, method: str, request: Any, response: type) -> Reply:
-        return self._cluster.call(self._region.address, method, request, response, _soon())
+        begin, by = self._cluster.begin, _soon()
+        return begin(self._region.address, method, request, response, by).wait(by)
 
     def scan(self, start: bytes, end: bytes) -> int:
         """Read the rows of a stretch, and return their number."""

@@ -41,6 +41,12 @@ _MOST_MS: Final = 600_000
 _CHUNK: Final = 256 * 1024
 # Seconds for the reading thread to find why the server takes no more.
 _LAST_WORDS: Final = 1.0
+# To a client without a version, answers may be larger than hbase.server.scanner.max.result.size.
+_VERSION: Final = MESSAGES.VersionInfo(
+    **dict.fromkeys(("version", "url", "revision", "user", "date", "src_checksum"), ""),
+    version_major=2,
+    version_minor=0,
+)
 
 
 class Reply(NamedTuple):
@@ -170,6 +176,7 @@ class Connection:
             user_info=MESSAGES.UserInformation(effective_user=user),
             service_name=service,
             cell_block_codec_class=CODEC,
+            version_info=_VERSION,
         ).SerializeToString()
         deadline = time.monotonic() + timeout
         made: socket.socket | None = None
@@ -200,8 +207,10 @@ class Connection:
             self._break(f"{self.address} is silent")
         return self._broken
 
-    def begin(self, method: str, request: Any, response: type, deadline: float) -> Pending:
-        """Send a request.
+    def begin(
+        self, method: str, request: Any, response: type, deadline: float, *, announced: int = 0
+    ) -> Pending:
+        """Send a request; with ``announced``, its message seems to be longer by so many bytes.
 
         Raises:
             LostError: the connection is broken.
@@ -224,7 +233,7 @@ class Connection:
         try:
             with self._sending:
                 self._socket.sendall(
-                    b"".join((_LENGTH.pack(len(header) + len(body)), header, body))
+                    b"".join((_LENGTH.pack(len(header) + len(body) + announced), header, body))
                 )
         except OSError as error:
             # A part of it may have arrived, but no server acts on that.
@@ -258,10 +267,8 @@ class Connection:
     def _break(self, reason: str, *, refused: bool = False) -> None:
         with self._lock:
             if self._broken is None:
-                self._refused, self._broken = (
-                    refused,
-                    reason,
-                )  # The latter is read without the lock.
+                # The latter is read without the lock.
+                self._refused, self._broken = refused, reason
             ended, self._pending = [*self._pending.values()], {}
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -278,9 +285,9 @@ class Connection:
                 while len(buffer) >= 4 and len(buffer) >= 4 + (
                     size := _LENGTH.unpack_from(buffer)[0]
                 ):
+                    answered = True
                     self._take(memoryview(bytes(buffer[4 : 4 + size])))
                     del buffer[: 4 + size]
-                    answered = True
                 some = self._socket.recv(_CHUNK)
                 if not some:
                     break
@@ -301,11 +308,15 @@ class Connection:
         header = MESSAGES.ResponseHeader.FromString(bytes(head))
         with self._lock:
             pending = self._pending.pop(header.call_id, None)
-        if pending is None:
-            return
         if header.HasField("exception"):
             failure = header.exception
-            pending._fail(RemoteError.of(failure.exception_class_name, failure.stack_trace))
+            error = RemoteError.of(failure.exception_class_name, failure.stack_trace)
+            if pending is not None:
+                pending._fail(error)
+            elif header.call_id > self._number:  # It is -1: this is about the connection.
+                raise ConnectionRefusedError(str(error))
+            return
+        if pending is None:
             return
         body, at = _part(frame, at)
         pending._take(body, frame[at:])

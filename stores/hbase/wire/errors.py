@@ -14,11 +14,13 @@ from ....ops.errors import (
 )
 from .connection import LostError, RemoteError
 
-__all__ = ["Meaning", "error_of", "meaning_of", "repeatable"]
+__all__ = ["TOO_BIG", "Meaning", "error_of", "meaning_of", "repeatable"]
 
 #: ``moved``: another server has the region, so nothing was applied. ``busy``: the server has not
 #: begun with it. ``lost``: nobody knows. ``refused``: nothing was applied, nor will be.
 Meaning: TypeAlias = Literal["moved", "busy", "lost", "refused"]
+
+TOO_BIG: Final = "RequestTooBigException"  # of a message: the server has read its header alone
 
 # The region is not, or not yet, at that server.
 _MOVED: Final = frozenset(
@@ -41,6 +43,7 @@ _BUSY: Final = frozenset(
     {
         "CallDroppedException",
         "CallQueueTooBigException",
+        "MultiActionResultTooLarge",  # The others are in the answer.
         "RegionTooBusyException",
         "RpcThrottlingException",
         "ServerTooBusyException",
@@ -48,12 +51,14 @@ _BUSY: Final = frozenset(
 )
 _REFUSED: Final = frozenset(
     {
+        TOO_BIG,
         "AccessDeniedException",
         "DoNotRetryIOException",
         "FailedSanityCheckException",
         "NamespaceNotFoundException",
         "NoSuchColumnFamilyException",
         "NoSuchMethodException",
+        "SpaceLimitingException",  # of a quota
         "TableExistsException",
         "TableNotEnabledException",
         "TableNotFoundException",
@@ -90,8 +95,12 @@ def error_of(error: LostError | RemoteError, path: str | None = None) -> Metadat
         return IndeterminateError(f"HBase: {error}", path=path)
     if error.kind == "AccessDeniedException":
         return AuthenticationError(f"HBase refuses this client: {error.text}", path=path)
-    if "exceeds limit" in error.text or "KeyValue size too large" in error.text:
+    if error.kind in {"TableNotEnabledException", "TableNotFoundException"}:
+        return StoreUnavailableError(f"HBase: {error.text}", path=path)
+    if error.kind == TOO_BIG:
         return ValueTooLargeError(f"HBase: {error.text}", path=path)
+    if "exceeds limit" in error.text or "KeyValue size too large" in error.text:
+        return ValueTooLargeError(f"HBase: {error.text} (hbase.server.keyvalue.maxsize)", path=path)
     return UnsupportedError(f"HBase refuses the request: {error}", path=path)
 
 

@@ -20,7 +20,7 @@ from batchkeeper.testing.servers.installing import install
 from batchkeeper.testing.servers.releases import parse_release
 
 from ...histories.test_histories import Run
-from ...waiting import PATIENCE, result, soon, until
+from ...waiting import PATIENCE, error, result, soon, until
 
 pytestmark = [pytest.mark.soak, pytest.mark.server]
 
@@ -107,6 +107,23 @@ class Admin:
             while there not in self.regions() and time.monotonic() < give_up:
                 time.sleep(0.1)
             return there in self.regions()
+
+        until(ask)
+
+    def change(self, method: str) -> None:
+        """Disable, enable or delete the table, when it is in the state for that."""
+        namespace, qualifier = self.cluster.table
+        table = MESSAGES.TableName(namespace=namespace, qualifier=qualifier)
+        request = MESSAGES.BytesBytesPair(first=table.SerializeToString())
+
+        def ask() -> bool:
+            try:
+                self.cluster.ask_master(method, request, MESSAGES.CreateTableResponse, soon())
+            except bk.UnsupportedError as refused:
+                if "TableNotDisabledException" in str(refused):
+                    return False
+                raise
+            return True
 
         until(ask)
 
@@ -202,6 +219,49 @@ def test_regions_are_split_and_moved_and_a_server_of_them_is_killed(server: HBas
             before = load.count
             until(lambda: load.count > before + 1000)
         load.check()
+
+
+def test_a_table_that_is_disabled_deleted_and_created_again(server: HBaseServer) -> None:
+    """Each call says at once what is the matter; nothing is left of the table that was deleted."""
+    url = f"{server.url}/gone"
+    # Only a wait until the deadline would end otherwise.
+    options: Any = {"connect_timeout": PATIENCE, "operation_timeout": 10 * PATIENCE}
+    admin = Admin(server, "gone")
+
+    def ends(store: bk.MetadataStore, why: str) -> None:
+        until(lambda: why in str(store.get("/a").exception(PATIENCE)))
+        for refused in (
+            store.put("/a", b""),
+            store.put("/new", b"", bk.ABSENT),
+            store.delete("/b"),
+            store.put("/n/", b"", sequential=True),
+            store.put("/e", b"", ephemeral=True),
+            store.get_children("/"),
+        ):
+            found = error(refused)
+            assert (type(found), found.outcome) == (bk.StoreUnavailableError, "not_applied")
+            assert why in str(found)
+
+    with bk.open_store(url, **options) as store, closing(admin.cluster):
+        for path in ("/a", "/b", "/n/"):
+            result(store.put(path, b"x", sequential=path == "/n/"))
+        assert result(store.put("/e", b"", ephemeral=True)).owned  # Otherwise, it waits for that.
+        admin.change("DisableTable")
+        ends(store, "the table gone is disabled")
+        with pytest.raises(bk.StoreUnavailableError, match="enable 'gone'"):
+            bk.open_store(url, **options)
+        admin.change("EnableTable")
+        until(lambda: store.get("/a").exception(PATIENCE) is None)
+        assert result(store.put("/a", b"x")).version == 1
+        admin.change("DisableTable")
+        admin.change("DeleteTable")
+        ends(store, "the table gone was deleted")
+        with bk.open_store(url, **options) as other:
+            assert result(other.put("/other", b"")).version == 0
+        assert isinstance(error(store.put("/a", b"", 1)), bk.BadVersionError)
+        assert result(store.put("/b", b"")).version == 0
+        assert result(store.put("/n/", b"", sequential=True)).path == "/n/0000000000"
+        assert [path for path, _, _ in store.scan("/")] == ["/b", "/n/0000000000", "/other"]
 
 
 def test_histories_over_moves_and_kills_of_regions(server: HBaseServer) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,9 +17,11 @@ from batchkeeper.stores.hbase.forms import STATES_AND_VALUES, gets, multi, put, 
 from batchkeeper.stores.hbase.layout import MARKS, NO_ROW, Row, next_key, rows_in
 from batchkeeper.stores.hbase.sequences import Entry, Taken, pack, unpack
 from batchkeeper.stores.hbase.wire.cells import Cell, cells_in
-from batchkeeper.stores.hbase.wire.connection import LostError, RemoteError
+from batchkeeper.stores.hbase.wire.connection import Connection, LostError, RemoteError
 from batchkeeper.stores.hbase.wire.errors import error_of, meaning_of
 from batchkeeper.stores.hbase.wire.messages import MESSAGES
+
+from ...waiting import PATIENCE, soon
 
 
 def test_a_row_tells_its_last_changes() -> None:
@@ -143,10 +148,37 @@ def test_what_a_failed_call_means() -> None:
         (RemoteError("a.b.NoSuchColumnFamilyException", ""), "refused", bk.UnsupportedError),
         (RemoteError("a.b.TableExistsException", "t"), "refused", bk.UnsupportedError),
         (too_large, "refused", bk.ValueTooLargeError),
+        (RemoteError("a.SpaceLimitingException", ""), "refused", bk.UnsupportedError),
+        (RemoteError("a.RequestTooBigException", ""), "refused", bk.ValueTooLargeError),
+        (RemoteError("a.MultiActionResultTooLarge", ""), "busy", bk.StoreUnavailableError),
     ]
     for failure, meaning, error in meanings:
         assert meaning_of(failure) == meaning
         assert type(error_of(failure, "/a")) is error
+
+
+def test_a_server_that_refuses_the_connection() -> None:
+    """The error is what the server says about it, in an answer to no call."""
+    kind, why = "a.AccessDeniedException", "Authentication is required"
+    header = MESSAGES.ResponseHeader(
+        call_id=2**32 - 1,
+        exception=MESSAGES.ExceptionResponse(
+            exception_class_name=kind, stack_trace=f"{kind}: {why}\n at x"
+        ),
+    ).SerializeToString()
+    answer = bytes([len(header)]) + header
+
+    def refuse() -> None:
+        with server.accept()[0] as line:
+            line.recv(1000)
+            line.sendall(struct.pack(">I", len(answer)) + answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(refuse)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        made = Connection(address, "ClientMetaService", "tests", PATIENCE)
+        with closing(made), pytest.raises(LostError, match=why):
+            made.begin("GetActiveMaster", MESSAGES.Empty(), MESSAGES.Empty, soon()).wait(soon())
 
 
 def test_what_is_refused_before_a_connection() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -37,9 +39,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseServer]:
 
 def test_the_contract(server: HBaseServer, tmp_path: Path) -> None:
     """It passes the suite that every store has to pass."""
+    faulthandler.cancel_dump_traceback_later()  # It takes longer than one test may.
     done = run_python(
         *("-m", "pytest", "-q", "-p", "batchkeeper.testing", "-p", "no:cacheprovider"),
-        *("--batchkeeper-store", f"{server.url}/{{unique}}"),
+        *("--batchkeeper-store", f"{server.url}/contract"),
         cwd=tmp_path,
         timeout=1800,
     )
@@ -77,6 +80,23 @@ def test_a_server_that_is_killed_applies_each_write_once(server: HBaseServer) ->
             found = result(store.get(path))
             assert found is not None
             assert len(versions) <= found.stat.version + 1 <= len(versions) + unknown[path]
+
+
+def test_a_server_that_stays_away(server: HBaseServer) -> None:
+    """Calls end by their own deadlines, while an earlier write still waits for its outcome."""
+    url = f"{server.url}/away"
+    with bk.open_store(url, connect_timeout=PATIENCE, operation_timeout=1.0) as store:
+        until(lambda: store.put("/a", b"").exception(PATIENCE) is None)
+        server.pause()
+        assert error(store.put("/a", b"")).outcome == "unknown"
+        server.kill()
+        for _ in range(3):
+            assert error(store.put("/b", b"")).outcome == "not_applied"
+        with ThreadPoolExecutor(1) as pool:
+            scanned = pool.submit(lambda: list(store.scan("/")))
+            assert isinstance(scanned.exception(PATIENCE), bk.StoreUnavailableError)
+        server.restart()
+        until(lambda: store.put("/b", b"").exception(PATIENCE) is None)
 
 
 def test_numbers_appear_in_their_order(
@@ -178,6 +198,8 @@ def test_another_table_is_refused(server: HBaseServer) -> None:
     """A missing table with create=False, and one with other properties."""
     with pytest.raises(bk.StoreUnavailableError, match="no table default:none"):
         bk.open_store(f"{server.url}/none", create=False, connect_timeout=PATIENCE)
+    with pytest.raises(bk.StoreUnavailableError, match="create_namespace 'none'"):
+        bk.open_store(f"{server.url}/none:table", connect_timeout=PATIENCE)
     with pytest.raises(bk.InvalidSettingError, match="not one of batchkeeper's: it has no family"):
         bk.open_store(f"{server.url}/hbase:namespace", connect_timeout=PATIENCE)
 
