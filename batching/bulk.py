@@ -121,9 +121,8 @@ def take_outcomes(
         entry = waiting.popleft()
         size += entry.weight
         answer: Any = entry.answer
-        gets += (
-            entry.count if getattr(entry, "kind", None) == "get" else 0
-        )  # refused ones have none
+        if getattr(entry, "kind", None) == "get":  # An operation that was refused has none.
+            gets += entry.count
         ops: Sequence[Any] = [entry.caller]
         answers: Sequence[Any] = [answer]
         if entry.count > 1:
