@@ -544,6 +544,16 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
             return None
         return super()._read_response(header, buffer, offset)
 
+    def _write(self, msg: bytes, timeout: float) -> None:
+        # kazoo waits with a call of its own until the socket takes more, which it nearly always
+        # does at once.
+        sent = 0
+        if not self.client.use_ssl:
+            with self._socket_error_handling(), suppress(BlockingIOError):
+                sent = self._socket.send(msg)
+        if sent < len(msg):
+            super()._write(msg[sent:], timeout)
+
     def _read(self, length: int, timeout: float) -> bytes:
         if length > _LARGEST:
             raise ConnectionDropped(f"{_NO_ZOOKEEPER}: a packet of {length} bytes")
