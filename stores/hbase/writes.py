@@ -34,10 +34,10 @@ from ...ops.operations import ABSENT
 from ...ops.paths import parent
 from ...ops.steps import At, Condition, PutNext, PutValue, Step, lower
 from ..backend import Answer, WriteRequest, send_by
-from ..refusals import State, decide, session_lost
+from ..refusals import State, decide, not_ours, session_lost
 from .cluster import Cluster, held
 from .forms import STATES, STATES_AND_VALUES, put, remove
-from .layout import NO_ROW, Row
+from .layout import FOREIGN, NO_ROW, Row
 from .requests import Requests, Written
 from .scans import Walk
 from .sequences import MOST_BYTES, MOST_ENTRIES, Entry, Taken, counter_path, pack, unpack
@@ -76,6 +76,7 @@ class _Write:
         owner: the session that a value which this creates ends with, or 0.
         number: the number of that session.
         guessed: whether its first state is a guess: that there is no row.
+        foreign: whether it also removes a value that another program wrote.
         answer: its answer, once it is ``done``.
     """
 
@@ -90,6 +91,7 @@ class _Write:
     owner: int = 0
     number: int = 0
     guessed: bool = False
+    foreign: bool = False
     answer: Answer = None
     done: bool = False
 
@@ -252,10 +254,17 @@ class Writer:
     def remove(self, paths: Sequence[str], deadline: float) -> int:
         """Remove the values of paths, whatever lies below them; return how many there were.
 
+        Also those that another program wrote.
+
         Raises:
             MetadataStoreError: some could not be removed.
         """
-        under_way = [_Write(Step(path, "exists", "delete"), path.encode()) for path in paths]
+        under_way = [
+            _Write(
+                Step(path, "exists", "delete"), path.encode(errors="surrogateescape"), foreign=True
+            )
+            for path in paths
+        ]
         self._execute(under_way, deadline, look_below=False)
         _raise_but(NotFoundError, under_way)
         return sum(write.answer is None for write in under_way)
@@ -425,6 +434,8 @@ class Writer:
                 continue
             state = State(before.version, before.time, write.key in occupied)
             error = decide(write.step, state)
+            if before.version == FOREIGN and not write.foreign:
+                error = not_ours(write.step.path)
             if error is None and write.key not in later:
                 owner = write.owner if before.version == ABSENT else before.owner
                 version = _version_after(write.step, before)
