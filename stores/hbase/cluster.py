@@ -268,6 +268,15 @@ class Cluster:
         regions = self.regions(deadline)
         return regions[max(0, bisect_right(regions, key, key=lambda region: region.start) - 1)]
 
+    def served(self, deadline: float) -> bool:
+        """Say whether the table is there, and all its regions have servers; ask once."""
+        try:
+            self._regions = self._read_regions(deadline)
+        except (LostError, RemoteError):
+            return False
+        self._located += 1
+        return True
+
     def moved(self, deadline: float) -> None:
         """Read the locations again, because one was wrong, unless another call just has.
 
