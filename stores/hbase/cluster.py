@@ -11,7 +11,12 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from ...ops.backoff import Backoff
-from ...ops.errors import MetadataStoreError, StoreClosedError, StoreUnavailableError
+from ...ops.errors import (
+    AuthenticationError,
+    MetadataStoreError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
 from ..backend import Tally
 from ..tls import TlsSettings
 from .wire.connection import Connection, LostError, Pending, RemoteError
@@ -370,11 +375,22 @@ def held(lock: Any, by: float, late: MetadataStoreError) -> Iterator[None]:
 
 
 def answers(address: str, tls: TlsSettings | None = None) -> bool:
-    """Say whether a cluster serves requests: whether its table of regions can be read."""
-    cluster = Cluster([address], (b"hbase", b"meta"), "batchkeeper", 1.0, Tally(), tls)
+    """Say whether a cluster serves requests: also its master, which takes longer to begin."""
+    namespace, name = b"hbase", b"meta"
+    cluster = Cluster([address], (namespace, name), "batchkeeper", 1.0, Tally(), tls)
+    by = time.monotonic() + 2.0
+    table = MESSAGES.TableName(namespace=namespace, qualifier=name)
     try:
-        cluster._read_meta(time.monotonic() + 2.0)
-    except (LostError, RemoteError):
+        cluster._read_meta(by)
+        cluster.ask_master(
+            "GetTableDescriptors",
+            MESSAGES.GetTableDescriptorsRequest(table_names=[table]),
+            MESSAGES.GetTableDescriptorsResponse,
+            by,
+        )
+    except AuthenticationError:
+        return True  # This user may not see it.
+    except (LostError, RemoteError, MetadataStoreError):
         return False
     else:
         return True
