@@ -1,9 +1,10 @@
 """Sessions: how a client shows others that it lives, without a common clock.
 
 A session is a row among the client's own. Its client changes that row every quarter of the timeout.
-Others look at all sessions every quarter of the shortest timeout. Who has seen no change of a row for a whole timeout, by its
-own clock, removes the row: that ends the session, because its client can change it no more. So the
-client may rely on its session for a timeout after it has sent the last change that was confirmed.
+Others look at all sessions every quarter of the shortest timeout. Who has seen no change of a row
+for a whole timeout, by its own clock, removes the row: that ends the session, because its client
+can change it no more. So the client may rely on its session for a timeout after it has sent the
+last change that was confirmed.
 
 An ephemeral value names its session. Readers look whether that stands, and take the value for
 missing otherwise; so it does not matter when it is removed. Before it is put, another row names it
