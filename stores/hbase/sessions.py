@@ -36,7 +36,7 @@ from ..backend import start_thread
 from ..session import SessionMachine
 from .cluster import Cluster
 from .forms import STATES, STATES_AND_VALUES
-from .layout import OWNED, SESSIONS, Row, session_key
+from .layout import FOREIGN, OWNED, SESSIONS, Row, session_key
 from .requests import Requests
 from .scans import Walk
 from .writes import Writer
@@ -301,7 +301,8 @@ class HBaseSession:
         walk = Walk(self._requests, 0.0, STATES_AND_VALUES)
         for rows in walk.pages(start, start[:-1] + b"0", deadline):
             for key, row in rows:
-                yield int(key[len(start) :], 16), row
+                if row.version != FOREIGN:
+                    yield int(key[len(start) :], 16), row
 
     def _owners(self, deadline: float) -> Iterator[int]:
         """Yield the sessions that have owned something."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import struct
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -357,7 +358,11 @@ class Writer:
         """Return a counter and its next number, when all that have smaller ones are there."""
         read = self._requests.read([counter.encode()], STATES_AND_VALUES, deadline)
         row = read.get(counter.encode(), NO_ROW)
-        number, entries = unpack(row.value)
+        try:
+            number, entries = unpack(row.value)
+        except (struct.error, ValueError):
+            text = f"another program wrote {counter!r}: remove that row with HBase's deleteall"
+            raise MetadataStoreError(text) from None
         for answer in self._create(entries, deadline):
             if isinstance(answer, MetadataStoreError) and passes(answer):
                 cause = answer.__cause__  # Whatever became of these, this call has sent nothing.
@@ -434,7 +439,7 @@ class Writer:
                 continue
             state = State(before.version, before.time, write.key in occupied)
             error = decide(write.step, state)
-            if before.version == FOREIGN and not write.foreign:
+            if before.version == FOREIGN and not (write.foreign or write.shared):
                 error = not_ours(write.step.path)
             if error is None and write.key not in later:
                 owner = write.owner if before.version == ABSENT else before.owner
@@ -465,6 +470,8 @@ class Writer:
                 if write.lost:
                     self._cluster.tally.add("settled")
                 applied = row.has(write.after)
+                if write.shared and row.version == FOREIGN:
+                    applied = False  # Another program has put a path with this number: the next.
                 if applied is not False:
                     self._settled(write, applied)
                     continue

@@ -43,7 +43,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseServer]:
 
 def test_the_contract(server: HBaseServer, tmp_path: Path) -> None:
     """It passes the suite that every store has to pass."""
-    faulthandler.cancel_dump_traceback_later()  # It takes longer than one test may.
+    # It takes longer than one test may. pytest sets the timer anew for the next test.
+    faulthandler.cancel_dump_traceback_later()
     done = run_python(
         *("-m", "pytest", "-q", "-p", "batchkeeper.testing", "-p", "no:cacheprovider"),
         *("--batchkeeper-store", f"{server.url}/contract"),

@@ -122,6 +122,16 @@ def test_rows_that_another_program_wrote(
             assert failed.error is not None
             assert failed.error.path == operation.path
             assert f"did not write the value at {operation.path!r}" in str(failed.error)
+        numbered = result(store.put("/n/", b"", sequential=True)).path
+        write_states(
+            server, b"foreign", {b"/n/0000000001": b"junk", b"/.batchkeeper/next/m": b"junk"}
+        )
+        numbers = [bk.Put(f"/{above}/", b"", sequential=True) for above in "mnn"]
+        failed, *others = store.apply(numbers)
+        assert "'/.batchkeeper/next/m'" in str(failed.error)
+        paths = sorted([numbered, *(outcome.result.path for outcome in others)])
+        assert paths == [f"/n/000000000{number}" for number in (0, 2, 3)]
+        assert result(store.delete_recursive("/n")) == 4
         assert result(store.get("/t/empty")) is None
         assert result(store.get_children("/t")) == [path[3:] for path in ours]
         assert result(store.get_children("/u")) == []
