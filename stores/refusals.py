@@ -20,6 +20,7 @@ __all__ = [
     "NO_VALUE",
     "State",
     "decide",
+    "not_ours",
     "partly_removed",
     "session_lost",
     "transaction_refused",
@@ -110,6 +111,15 @@ def _describe(actual: int) -> str:
 
 def _expectation(expected: int) -> str:
     return "no value (ABSENT)" if expected == ABSENT else f"version {expected}"
+
+
+def not_ours(path: str) -> MetadataStoreError:
+    """Return the error of a path whose value another program wrote, or which is damaged."""
+    return MetadataStoreError(
+        f"batchkeeper did not write the value at {path!r}: another program did, or the value is "
+        "damaged (delete_recursive removes it)",
+        path=path,
+    )
 
 
 def partly_removed(

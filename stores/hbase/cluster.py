@@ -11,7 +11,12 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from ...ops.backoff import Backoff
-from ...ops.errors import MetadataStoreError, StoreClosedError, StoreUnavailableError
+from ...ops.errors import (
+    AuthenticationError,
+    MetadataStoreError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
 from ..backend import Tally
 from ..tls import TlsSettings
 from .wire.connection import Connection, LostError, Pending, RemoteError
@@ -268,6 +273,15 @@ class Cluster:
         regions = self.regions(deadline)
         return regions[max(0, bisect_right(regions, key, key=lambda region: region.start) - 1)]
 
+    def served(self, deadline: float) -> bool:
+        """Say whether the table is there, and all its regions have servers; ask once."""
+        try:
+            self._regions = self._read_regions(deadline)
+        except (LostError, RemoteError):
+            return False
+        self._located += 1
+        return True
+
     def moved(self, deadline: float) -> None:
         """Read the locations again, because one was wrong, unless another call just has.
 
@@ -361,11 +375,22 @@ def held(lock: Any, by: float, late: MetadataStoreError) -> Iterator[None]:
 
 
 def answers(address: str, tls: TlsSettings | None = None) -> bool:
-    """Say whether a cluster serves requests: whether its table of regions can be read."""
-    cluster = Cluster([address], (b"hbase", b"meta"), "batchkeeper", 1.0, Tally(), tls)
+    """Say whether a cluster serves requests: also its master, which takes longer to begin."""
+    namespace, name = b"hbase", b"meta"
+    cluster = Cluster([address], (namespace, name), "batchkeeper", 1.0, Tally(), tls)
+    by = time.monotonic() + 2.0
+    table = MESSAGES.TableName(namespace=namespace, qualifier=name)
     try:
-        cluster._read_meta(time.monotonic() + 2.0)
-    except (LostError, RemoteError):
+        cluster._read_meta(by)
+        cluster.ask_master(
+            "GetTableDescriptors",
+            MESSAGES.GetTableDescriptorsRequest(table_names=[table]),
+            MESSAGES.GetTableDescriptorsResponse,
+            by,
+        )
+    except AuthenticationError:
+        return True  # This user may not see it.
+    except (LostError, RemoteError, MetadataStoreError):
         return False
     else:
         return True

@@ -33,14 +33,16 @@ import struct
 import time
 from typing import Final, NamedTuple
 
-from ...ops.errors import UnsupportedError, ValueTooLargeError
+from ...ops.errors import MetadataStoreError, ValueTooLargeError
 from ...ops.operations import ABSENT
 from ...ops.paths import OWN
 from ...ops.results import GetResult, Stat
+from ..refusals import not_ours
 from .wire.cells import Cell
 
 __all__ = [
     "FAMILY",
+    "FOREIGN",
     "MARKS",
     "NO_ROW",
     "OWNED",
@@ -59,6 +61,8 @@ __all__ = [
 FAMILY: Final = b"f"
 STATE: Final = b"n"
 VALUE: Final = b"v"
+#: The version of a value whose ``f:n`` another program wrote.
+FOREIGN: Final = -2
 #: Where the version begins in ``f:n``.
 VERSION_AT: Final = 8
 #: The most marks that a row keeps.
@@ -81,6 +85,7 @@ _STATE_COLUMN: Final = FAMILY + b":" + STATE
 _VALUE_COLUMN: Final = FAMILY + b":" + VALUE
 _NUMBERS: Final = struct.Struct(">qqQ")
 _MARK_SIZE: Final = 16
+_MOST_CHANGES: Final = 1 << 48  # Text has greater numbers.
 
 
 def session_key(owner: int) -> bytes:
@@ -117,7 +122,7 @@ class Row(NamedTuple):
     Attributes:
         state: the content of ``f:n``; empty if there is none.
         changes: the number of changes.
-        version: the version of the value, ``ABSENT`` if there is none.
+        version: the version of the value, ``ABSENT`` if there is none, or ``FOREIGN``.
         time: the time of the last change.
         value: the value, if it was asked for.
         owner: the session that the value ends with, or 0.
@@ -137,8 +142,10 @@ class Row(NamedTuple):
         # Half the cost of Stat(...).
         return tuple.__new__(Stat, (path, self.version, self.time, None, None, ephemeral, owned))
 
-    def result(self, path: str, own: int) -> GetResult | None:
-        return None if self.version == ABSENT else GetResult(self.value, self.stat(path, own))
+    def result(self, path: str, own: int) -> GetResult | MetadataStoreError | None:
+        if self.version < 0:
+            return None if self.version == ABSENT else not_ours(path)
+        return GetResult(self.value, self.stat(path, own))
 
     def hidden(self) -> Row:
         """Return the row without its value, whose session has ended."""
@@ -147,7 +154,8 @@ class Row(NamedTuple):
     def changed(self, version: int, mark: bytes, owner: int = 0) -> Row:
         """Return the row after a change now."""
         changes = self.changes + 1
-        marks = (mark + self.state[_NUMBERS.size :])[: MARKS * _MARK_SIZE]
+        earlier = b"" if self.version == FOREIGN else self.state[_NUMBERS.size :]
+        marks = (mark + earlier)[: MARKS * _MARK_SIZE]
         now = max(time.time_ns() // 1_000_000, self.time + 1)
         state = _NUMBERS.pack(changes, version, owner) + marks
         return Row(state, changes, version, now, owner=owner)
@@ -172,8 +180,7 @@ NO_ROW: Final = Row()
 def rows_in(cells: list[Cell]) -> list[tuple[bytes, Row]]:
     """Return the rows of cells, in order.
 
-    Raises:
-        UnsupportedError: a row was written by another program.
+    An empty ``f:n`` is like a missing one, also to HBase's comparison: there is no value.
     """
     new, unpack = tuple.__new__, _NUMBERS.unpack_from  # Scans and gets read many.
     found: list[tuple[bytes, Row]] = []
@@ -186,13 +193,13 @@ def rows_in(cells: list[Cell]) -> list[tuple[bytes, Row]]:
             key = row
             state, changes, version, when, value, owner = NO_ROW
         if column == _STATE_COLUMN:
-            try:
-                changes, version, owner = unpack(content)
-            except struct.error:
-                raise UnsupportedError(
-                    f"the row {row!r:.200} was not written by this client"
-                ) from None
             state, when = content, time_of_cell
+            if len(content) % _MARK_SIZE == _NUMBERS.size % _MARK_SIZE != len(content):
+                changes, version, owner = unpack(content)
+                if ABSENT <= version < changes < _MOST_CHANGES:  # Every put is a change.
+                    continue
+            if content:
+                changes, version, owner = 0, FOREIGN, 0
         elif column == _VALUE_COLUMN:
             value = content
     if key is not None:

@@ -8,8 +8,9 @@ from typing import assert_never
 from ...ops.operations import ABSENT
 from ...ops.paths import children_of
 from ..backend import Answer, ReadRequest
+from ..refusals import not_ours
 from .forms import STATES, STATES_AND_VALUES
-from .layout import NO_ROW
+from .layout import FOREIGN, NO_ROW
 from .requests import Requests
 from .scans import Walk
 
@@ -31,7 +32,8 @@ def read(
             case "get":
                 answers.append(values.get(path.encode(), NO_ROW).result(path, own))
             case "exists":
-                answers.append(states.get(path.encode(), NO_ROW).version != ABSENT)
+                version = states.get(path.encode(), NO_ROW).version
+                answers.append(not_ours(path) if version == FOREIGN else version != ABSENT)
             case "get_children":
                 answers.append(_children(requests, path, deadline))
             case _:
@@ -48,10 +50,11 @@ def _children(requests: Requests, path: str, deadline: float) -> list[str]:
     while start is not None:
         begin, start = start, None
         for rows in Walk(requests, 0.0, STATES).pages(begin, end, deadline):
-            for key, _ in rows:
-                names.add(key[len(prefix) :].partition(b"/")[0])
+            for key, row in rows:
+                if row.version != FOREIGN:
+                    names.add(key[len(prefix) :].partition(b"/")[0])
             name, slash, _ = rows[-1][0][len(prefix) :].partition(b"/")
-            if slash:  # The rest below that child.
+            if slash and name in names:  # The rest below that child.
                 start = prefix + name + b"0"
                 break
     return children_of(path, [name.decode(errors="surrogateescape") for name in sorted(names)])

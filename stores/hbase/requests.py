@@ -6,6 +6,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -61,8 +62,8 @@ class Requests:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        #: Called when values of sessions were read.
-        self.saw_sessions: Callable[[], None] = _nothing
+        #: Called with the sessions that stand, of the values that were read.
+        self.saw_sessions: Callable[[AbstractSet[int]], None] = _nothing
         # What the servers accept in one message, as refusals have shown. A delete is two rows.
         self._most_bytes = _MOST
         self._most_rows = _MOST
@@ -152,7 +153,6 @@ class Requests:
         owners = {row.owner for row in rows.values()} - {0}
         if not owners:
             return rows
-        self.saw_sessions()
         # The session that was read after its value stood while the value was read.
         keys = [session_key(owner) for owner in owners]
         standing = self.read(keys, STATES, deadline, hides=False)
@@ -161,6 +161,7 @@ class Requests:
             for owner, key in zip(owners, keys, strict=True)
             if standing.get(key, NO_ROW).version == ABSENT
         }
+        self.saw_sessions(owners - ended)
         return {key: row.hidden() if row.owner in ended else row for key, row in rows.items()}
 
     def relocate(self, errors: Sequence[LostError | RemoteError], deadline: float) -> None:
@@ -239,7 +240,7 @@ class Requests:
 _NO_ANSWER: Final = LostError("the answer has no result for this operation", sent=True)
 
 
-def _nothing() -> None: ...
+def _nothing(owners: AbstractSet[int]) -> None: ...
 
 
 def _parts(sizes: Sequence[int], most_bytes: int, most: int) -> Iterator[slice]:

@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...ops.errors import MetadataStoreError
+from ...ops.errors import InvalidPathError, MetadataStoreError, NotFoundError
 from ...ops.operations import ABSENT
-from ...ops.results import Range, ScanPage, ScanResult, StatPage
-from ..keys import Sorted, sort_keys
+from ...ops.results import Range, ScanPage, ScanResult, StatPage, printable
+from ..keys import Sorted, own, sort_keys
 from ..refusals import partly_removed
 from ..spans import evenly, with_outside
 from .cluster import Region
 from .forms import STATES, STATES_AND_VALUES, scan
-from .layout import Row, next_key, rows_in, too_long
+from .layout import FOREIGN, NO_ROW, Row, next_key, rows_in, too_long
 from .requests import Requests
 from .wire.connection import LostError, Pending, RemoteError
 from .wire.errors import meaning_of, repeatable
@@ -144,7 +144,8 @@ class HBaseScans:
     Args:
         requests: sends to the servers.
         own: returns this client's session, or 0.
-        remove: removes the values of paths, and returns how many there were.
+        remove: removes the values of paths, also those that another program wrote, and returns how
+            many there were.
     """
 
     def __init__(
@@ -200,11 +201,22 @@ class HBaseScans:
         walk = Walk(self._requests, timeout, STATES, _REMOVAL)
         removed = 0
         try:
-            for found, _ in self._sorted(walk, path, Range(), backwards=True):
+            for found, _ in self._sorted(walk, path, Range(), removes=True):
                 removed += self._remove(found.paths, time.monotonic() + timeout)
         except MetadataStoreError as error:
             raise partly_removed(removed, path, error) from error
         return removed
+
+    def delete_foreign(self, key: bytes, timeout: float, *, dry_run: bool) -> None:
+        """Remove a foreign key. See ``stores.keys.ForeignRemoval``."""
+        if own(key):
+            raise InvalidPathError(f"'{printable(key)}' is reserved")
+        deadline = time.monotonic() + timeout
+        there = self._requests.read([key], STATES, deadline).get(key, NO_ROW).version != ABSENT
+        if there and not dry_run:
+            there = self._remove([key.decode(errors="surrogateescape")], deadline) == 1
+        if not there:
+            raise NotFoundError(f"nothing to delete at '{printable(key)}'")
 
     def revision(self, timeout: float) -> int:
         """Return the clock of this client: see ``layout`` for revisions of different paths."""
@@ -214,9 +226,11 @@ class HBaseScans:
         return now
 
     def _sorted(
-        self, walk: Walk, prefix: str, within: Range, *, backwards: bool = False
+        self, walk: Walk, prefix: str, within: Range, *, removes: bool = False
     ) -> Iterator[tuple[Sorted, Sequence[Row]]]:
-        """Yield the paths of each page, and their rows; ``backwards`` concerns the stretches.
+        """Yield the paths of each page, and their rows.
+
+        For a removal, what another program wrote is among them, and the path itself is the last.
 
         Raises:
             ValueTooLargeError: the prefix or a bound is too long for a key.
@@ -225,8 +239,20 @@ class HBaseScans:
             if path is not None and (error := too_long(path)):
                 raise error
         stretches = with_outside(prefix, within)
-        for start, end in reversed(stretches) if backwards else stretches:
+        for start, end in reversed(stretches) if removes else stretches:
             for rows in walk.pages(start.encode(), None if end is None else end.encode()):
                 found = sort_keys([key for key, _ in rows])
+                theirs = found.of([row for _, row in rows])
+                if not removes and any(row.version == FOREIGN for row in theirs):
+                    found, theirs = _without_foreign(found, theirs)
                 if found.paths or found.foreign:  # Not only rows of the client itself.
-                    yield found, found.of([row for _, row in rows])
+                    yield found, theirs
+
+
+def _without_foreign(found: Sorted, rows: Sequence[Row]) -> tuple[Sorted, Sequence[Row]]:
+    """Count the paths whose values another program wrote among the foreign keys."""
+    theirs = [place for place, row in enumerate(rows) if row.version != FOREIGN]
+    paths = [found.paths[place] for place in theirs]
+    foreign = {path.encode() for path in found.paths} - {path.encode() for path in paths}
+    left = Sorted(paths, theirs, sorted([*found.foreign, *foreign]))
+    return left, left.of(rows)

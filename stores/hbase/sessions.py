@@ -1,9 +1,10 @@
 """Sessions: how a client shows others that it lives, without a common clock.
 
 A session is a row among the client's own. Its client changes that row every quarter of the timeout.
-Others look at all sessions as often. Who has seen no change of a row for a whole timeout, by its
-own clock, removes the row: that ends the session, because its client can change it no more. So the
-client may rely on its session for a timeout after it has sent the last change that was confirmed.
+Others look at all sessions every quarter of the shortest timeout. Who has seen no change of a row
+for a whole timeout, by its own clock, removes the row: that ends the session, because its client
+can change it no more. So the client may rely on its session for a timeout after it has sent the
+last change that was confirmed.
 
 An ephemeral value names its session. Readers look whether that stands, and take the value for
 missing otherwise; so it does not matter when it is removed. Before it is put, another row names it
@@ -16,11 +17,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final
 
 from ...ops.errors import (
-    AuthenticationError,
     BadVersionError,
     MetadataStoreError,
     NotFoundError,
@@ -35,7 +36,7 @@ from ..backend import start_thread
 from ..session import SessionMachine
 from .cluster import Cluster
 from .forms import STATES, STATES_AND_VALUES
-from .layout import OWNED, SESSIONS, Row, session_key
+from .layout import FOREIGN, OWNED, SESSIONS, Row, session_key
 from .requests import Requests
 from .scans import Walk
 from .writes import Writer
@@ -44,8 +45,10 @@ __all__ = ["HBaseSession"]
 
 log = get_logger(__name__)
 
-# Parts of the timeout: between two changes of the row, and the most that one may take.
+# The part of the timeout between two changes of the row, and between two looks at it.
 _PERIOD: Final = 0.25
+# Seconds from one look at other sessions to the next, however short their timeouts are.
+_LEAST: Final = 0.05
 # Seconds that the end of a session may take when its store is closed.
 _CLOSING: Final = 2.0
 # Beside the timeout of another session: what its client needs to send a change.
@@ -76,11 +79,13 @@ class HBaseSession:
         self._closed = False
         self._wanted = False  # whether this client needs a session of its own
         self._failed: Exception | None = None  # the last attempt to begin or keep it
+        self._refused = False  # whether that was over before its time: HBase refuses it
         self._row: Row | None = None
         self._keeper: threading.Thread | None = None
         self._listener: Callable[[SessionEvent], None] | None = None
         # Of the keeper alone: for each other session, what it last had, and since when.
         self._others: dict[int, tuple[bytes, float]] = {}
+        self._pause = _PERIOD * timeout  # the seconds until it looks again
 
     @property
     def id(self) -> str | None:
@@ -119,16 +124,23 @@ class HBaseSession:
         """Return the session as values name it, and its number; wait until there is one.
 
         Raises:
-            AuthenticationError: the user may not begin one.
-            MetadataStoreError: there is none until the deadline.
+            MetadataStoreError: HBase refuses one, or there is none until the deadline.
         """
         self._need()
         with self._changed:
+            before = self._failed
+            if not self.owner:
+                self._changed.notify_all()  # The keeper tries again at once.
             while not (owner := self.owner):
                 if self._closed:
                     raise StoreClosedError("the HBase store is closed")
-                if isinstance(self._failed, AuthenticationError):
-                    raise AuthenticationError(f"no session can begin: {self._failed}")
+                failed = self._failed
+                if (
+                    self._refused
+                    and failed is not before
+                    and isinstance(failed, MetadataStoreError)
+                ):
+                    raise type(failed)(f"no session can begin: {failed}")
                 left = deadline - time.monotonic()
                 if left <= 0:
                     why = self._failed or "HBase did not answer"
@@ -177,27 +189,35 @@ class HBaseSession:
             self._changed.notify_all()
         self.observe()
 
-    def observe(self) -> None:
-        """Look at the sessions of others until there are none: a value of one was seen."""
-        if self._keeper is not None or self._process != os.getpid():
+    def observe(self, owners: AbstractSet[int] = frozenset()) -> None:
+        """Look at the sessions of others until there are none: values of these were seen."""
+        if self._process != os.getpid():
+            return
+        if self._keeper is not None and owners <= self._others.keys():
             return
         with self._changed:
+            self._changed.notify_all()  # Its next look may be far, and their timeouts short.
             if self._keeper is None and not self._closed:
                 self._keeper = start_thread(self._keep, "hbase-session")
 
     def _keep(self) -> None:
+        due = 0.0  # when its own row has to be changed
         while not self._closed:
-            wanted = self._wanted
-            self._failed = self._failure(self._renew) if wanted else None
-            if self._failed is not None:
-                self._tell(partial(self._machine.disconnected, time.monotonic()))
+            wanted, now = self._wanted, time.monotonic()
+            if wanted and (now >= due or not self.owner):
+                failed = self._failure(self._renew)
+                self._refused = time.monotonic() < now + self._asked / 2
+                self._failed, due = failed, now + _PERIOD * self._asked
+                if failed is not None:
+                    self._tell(partial(self._machine.disconnected, time.monotonic()))
             self._failure(self._look)
             with self._changed:
                 if not (self._wanted or self._others):
                     self._keeper = None
                     return
                 if not self._closed and wanted == self._wanted:
-                    self._changed.wait(_PERIOD * self._asked)
+                    left = due - time.monotonic() if wanted else self._pause
+                    self._changed.wait(max(0.0, min(left, self._pause)))
 
     def _failure(self, part: Callable[[float], None]) -> Exception | None:
         """Do a part of the keeper's work, and return why it failed: it goes on in any case."""
@@ -270,6 +290,8 @@ class HBaseSession:
             elif owner != own and now > since + _MARGIN * _timeout(row):
                 self._end(owner, row, deadline)
         self._others = {owner: seen for owner, seen in self._others.items() if owner in standing}
+        shortest = min([self._asked, *map(_timeout, standing.values())])
+        self._pause = max(_LEAST, _PERIOD * shortest)
         for owner in self._owners(deadline):
             if owner not in standing and owner != own:
                 self._end(owner, None, deadline)
@@ -279,7 +301,8 @@ class HBaseSession:
         walk = Walk(self._requests, 0.0, STATES_AND_VALUES)
         for rows in walk.pages(start, start[:-1] + b"0", deadline):
             for key, row in rows:
-                yield int(key[len(start) :], 16), row
+                if row.version != FOREIGN:
+                    yield int(key[len(start) :], 16), row
 
     def _owners(self, deadline: float) -> Iterator[int]:
         """Yield the sessions that have owned something."""

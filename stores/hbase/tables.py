@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final
 
 from ...ops.errors import (
@@ -19,8 +20,17 @@ from .wire.messages import MESSAGES
 
 __all__ = ["prepare"]
 
-# The properties that matter, as a family has them by default.
-_WANTED: Final = {FAMILY: {"VERSIONS": "1", "TTL": "2147483647"}}
+# The properties that matter, as a family has them by default: values must stay, and what was
+# replaced or removed must not come back.
+_WANTED: Final = {
+    FAMILY: {
+        "VERSIONS": "1",
+        "MIN_VERSIONS": "0",
+        "TTL": "2147483647",
+        "KEEP_DELETED_CELLS": "false",
+        "NEW_VERSION_BEHAVIOR": "false",
+    }
+}
 
 
 def prepare(cluster: Cluster, deadline: float, *, create: bool) -> None:
@@ -35,14 +45,18 @@ def prepare(cluster: Cluster, deadline: float, *, create: bool) -> None:
     namespace, name = cluster.table
     shown = f"{namespace.decode()}:{name.decode()}"
     table = MESSAGES.TableName(namespace=namespace, qualifier=name)
+    served = cluster.served(deadline)
     try:
-        found = _describe(cluster, table, deadline)
-    except AuthenticationError:
-        # There is such a table. HBase shows its properties only to those who may change them.
+        half = (time.monotonic() + deadline) / 2
+        found = _describe(cluster, table, half if served else deadline)
+    except (AuthenticationError, StoreUnavailableError) as error:
+        # HBase shows its properties only to those who may change them; or there is no master now.
+        if isinstance(error, StoreUnavailableError) and not served:
+            raise
         try:
             Requests(cluster).read([b"/"], STATES, deadline)
-        except UnsupportedError as error:
-            raise InvalidSettingError(f"the table {shown} cannot be used: {error}") from error
+        except UnsupportedError as refusal:
+            raise InvalidSettingError(f"the table {shown} cannot be used: {refusal}") from refusal
         return
     if found is None:
         if not create:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import struct
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -34,10 +35,10 @@ from ...ops.operations import ABSENT
 from ...ops.paths import parent
 from ...ops.steps import At, Condition, PutNext, PutValue, Step, lower
 from ..backend import Answer, WriteRequest, send_by
-from ..refusals import State, decide, session_lost
+from ..refusals import State, decide, not_ours, session_lost
 from .cluster import Cluster, held
 from .forms import STATES, STATES_AND_VALUES, put, remove
-from .layout import NO_ROW, Row
+from .layout import FOREIGN, NO_ROW, Row
 from .requests import Requests, Written
 from .scans import Walk
 from .sequences import MOST_BYTES, MOST_ENTRIES, Entry, Taken, counter_path, pack, unpack
@@ -76,6 +77,7 @@ class _Write:
         owner: the session that a value which this creates ends with, or 0.
         number: the number of that session.
         guessed: whether its first state is a guess: that there is no row.
+        foreign: whether it also removes a value that another program wrote.
         answer: its answer, once it is ``done``.
     """
 
@@ -90,6 +92,7 @@ class _Write:
     owner: int = 0
     number: int = 0
     guessed: bool = False
+    foreign: bool = False
     answer: Answer = None
     done: bool = False
 
@@ -252,10 +255,17 @@ class Writer:
     def remove(self, paths: Sequence[str], deadline: float) -> int:
         """Remove the values of paths, whatever lies below them; return how many there were.
 
+        Also those that another program wrote.
+
         Raises:
             MetadataStoreError: some could not be removed.
         """
-        under_way = [_Write(Step(path, "exists", "delete"), path.encode()) for path in paths]
+        under_way = [
+            _Write(
+                Step(path, "exists", "delete"), path.encode(errors="surrogateescape"), foreign=True
+            )
+            for path in paths
+        ]
         self._execute(under_way, deadline, look_below=False)
         _raise_but(NotFoundError, under_way)
         return sum(write.answer is None for write in under_way)
@@ -348,7 +358,11 @@ class Writer:
         """Return a counter and its next number, when all that have smaller ones are there."""
         read = self._requests.read([counter.encode()], STATES_AND_VALUES, deadline)
         row = read.get(counter.encode(), NO_ROW)
-        number, entries = unpack(row.value)
+        try:
+            number, entries = unpack(row.value)
+        except (struct.error, ValueError):
+            text = f"another program wrote {counter!r}: remove that row with HBase's deleteall"
+            raise MetadataStoreError(text) from None
         for answer in self._create(entries, deadline):
             if isinstance(answer, MetadataStoreError) and passes(answer):
                 cause = answer.__cause__  # Whatever became of these, this call has sent nothing.
@@ -425,6 +439,8 @@ class Writer:
                 continue
             state = State(before.version, before.time, write.key in occupied)
             error = decide(write.step, state)
+            if before.version == FOREIGN and not (write.foreign or write.shared):
+                error = not_ours(write.step.path)
             if error is None and write.key not in later:
                 owner = write.owner if before.version == ABSENT else before.owner
                 version = _version_after(write.step, before)
@@ -454,6 +470,8 @@ class Writer:
                 if write.lost:
                     self._cluster.tally.add("settled")
                 applied = row.has(write.after)
+                if write.shared and row.version == FOREIGN:
+                    applied = False  # Another program has put a path with this number: the next.
                 if applied is not False:
                     self._settled(write, applied)
                     continue

@@ -15,7 +15,7 @@ from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ...ops.steps import Lowered, PutNext, PutValue, Step, lower, steps_in
 from ..backend import Answer, WriteRequest
-from ..refusals import State, decide, transaction_refused
+from ..refusals import State, decide, not_ours, transaction_refused
 from .commits import Commits
 from .database import Database
 from .layout import SEQUENCE, ephemeral_key, sequence_key
@@ -26,7 +26,6 @@ from .value_format import (
     HEADER,
     PLAIN,
     is_ours,
-    not_ours,
     session_of,
 )
 

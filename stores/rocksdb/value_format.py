@@ -15,6 +15,7 @@ from ...ops.errors import MetadataStoreError
 from ...ops.results import GetResult, ScanPage, Stat, StatPage
 from ..backend import ReadRequest, WriteRequest
 from ..keys import Sorted
+from ..refusals import not_ours
 
 __all__ = [
     "EPHEMERAL",
@@ -26,7 +27,6 @@ __all__ = [
     "found_at",
     "is_ours",
     "is_plain",
-    "not_ours",
     "plain_puts",
     "scan_page",
     "session_of",
@@ -90,15 +90,6 @@ def session_of(record: bytes) -> int | None:
         return None
     session: int = _SESSION.unpack_from(record, HEADER.size)[0]
     return session
-
-
-def not_ours(path: str) -> MetadataStoreError:
-    """Return the error of a path whose value another program wrote, or which is damaged."""
-    return MetadataStoreError(
-        f"batchkeeper did not write the value at {path!r}: another program did, or the value is "
-        "damaged",
-        path=path,
-    )
 
 
 def found_at(path: str, record: bytes, owns: bool) -> GetResult | MetadataStoreError:

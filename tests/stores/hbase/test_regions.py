@@ -228,7 +228,7 @@ def test_a_table_that_is_disabled_deleted_and_created_again(server: HBaseServer)
     options: Any = {"connect_timeout": PATIENCE, "operation_timeout": 10 * PATIENCE}
     admin = Admin(server, "gone")
 
-    def ends(store: bk.MetadataStore, why: str) -> None:
+    def ends(store: bk.MetadataStore, first: bk.MetadataStore, why: str) -> None:
         until(lambda: why in str(store.get("/a").exception(PATIENCE)))
         for refused in (
             store.put("/a", b""),
@@ -236,18 +236,23 @@ def test_a_table_that_is_disabled_deleted_and_created_again(server: HBaseServer)
             store.delete("/b"),
             store.put("/n/", b"", sequential=True),
             store.put("/e", b"", ephemeral=True),
+            first.put("/e", b"", ephemeral=True),
             store.get_children("/"),
         ):
             found = error(refused)
             assert (type(found), found.outcome) == (bk.StoreUnavailableError, "not_applied")
             assert why in str(found)
 
-    with bk.open_store(url, **options) as store, closing(admin.cluster):
+    with (
+        bk.open_store(url, **options) as store,
+        bk.open_store(url, **options) as first,  # It has no session.
+        closing(admin.cluster),
+    ):
         for path in ("/a", "/b", "/n/"):
             result(store.put(path, b"x", sequential=path == "/n/"))
         assert result(store.put("/e", b"", ephemeral=True)).owned  # Otherwise, it waits for that.
         admin.change("DisableTable")
-        ends(store, "the table gone is disabled")
+        ends(store, first, "the table gone is disabled")
         with pytest.raises(bk.StoreUnavailableError, match="enable 'gone'"):
             bk.open_store(url, **options)
         admin.change("EnableTable")
@@ -255,12 +260,14 @@ def test_a_table_that_is_disabled_deleted_and_created_again(server: HBaseServer)
         assert result(store.put("/a", b"x")).version == 1
         admin.change("DisableTable")
         admin.change("DeleteTable")
-        ends(store, "the table gone was deleted")
+        ends(store, first, "the table gone was deleted")
         with bk.open_store(url, **options) as other:
             assert result(other.put("/other", b"")).version == 0
         assert isinstance(error(store.put("/a", b"", 1)), bk.BadVersionError)
         assert result(store.put("/b", b"")).version == 0
         assert result(store.put("/n/", b"", sequential=True)).path == "/n/0000000000"
+        assert result(first.put("/e", b"", ephemeral=True)).owned
+        first.close()
         assert [path for path, _, _ in store.scan("/")] == ["/b", "/n/0000000000", "/other"]
 
 

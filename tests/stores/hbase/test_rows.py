@@ -14,7 +14,7 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.stores.hbase.cluster import Region
 from batchkeeper.stores.hbase.forms import STATES_AND_VALUES, gets, multi, put, remove
-from batchkeeper.stores.hbase.layout import MARKS, NO_ROW, Row, next_key, rows_in
+from batchkeeper.stores.hbase.layout import FOREIGN, MARKS, NO_ROW, Row, next_key, rows_in
 from batchkeeper.stores.hbase.sequences import Entry, Taken, pack, unpack
 from batchkeeper.stores.hbase.wire.cells import Cell, cells_in
 from batchkeeper.stores.hbase.wire.connection import Connection, LostError, RemoteError
@@ -49,8 +49,13 @@ def test_a_row_tells_its_last_changes() -> None:
     created = NO_ROW.changed(0, b"mine!" + bytes(11))
     taken = Taken(2**40, [Entry("/é/a-0000000001", created, b"x"), Entry("/b", created, b"")])
     assert (unpack(pack(taken)), unpack(b"")) == (taken, (0, ()))
-    with pytest.raises(bk.UnsupportedError, match="not written by this client"):
-        rows_in([Cell(b"/a", b"f:n", 1, b"short")])
+    text = b"abcdefghijklmnopqrstuvwxyz 0123456789 abc"
+    for junk in (b"x", text[:24], text[:40], bytes(40), created.state[1:], created.state + b"x"):
+        [(_, foreign)] = rows_in([Cell(b"/a", b"f:n", 7, junk)])
+        assert foreign == NO_ROW._replace(state=junk, time=7, version=FOREIGN)
+        after = foreign.changed(-1, b"mine!" + bytes(11))
+        assert rows_in([Cell(b"/a", b"f:n", after.time, after.state)]) == [(b"/a", after)]
+    assert rows_in([Cell(b"/a", b"f:n", 7, b"")]) == [(b"/a", NO_ROW._replace(time=7))]
 
 
 def test_the_next_key() -> None:

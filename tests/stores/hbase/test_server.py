@@ -10,21 +10,25 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.stores.backend import Tally
+from batchkeeper.stores.hbase.cluster import Cluster
 from batchkeeper.stores.hbase.sequences import Entry
+from batchkeeper.stores.hbase.wire.connection import Connection, LostError
+from batchkeeper.stores.hbase.wire.messages import MESSAGES
 from batchkeeper.stores.hbase.writes import Writer
 from batchkeeper.testing.servers import HBaseServer
 from batchkeeper.testing.servers.installing import install
 from batchkeeper.testing.servers.releases import parse_release
 
 from ...programs import run_python
-from ...waiting import PATIENCE, error, result, until
+from ...waiting import PATIENCE, error, result, soon, until
 
 pytestmark = [pytest.mark.soak, pytest.mark.server]
 
@@ -39,7 +43,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseServer]:
 
 def test_the_contract(server: HBaseServer, tmp_path: Path) -> None:
     """It passes the suite that every store has to pass."""
-    faulthandler.cancel_dump_traceback_later()  # It takes longer than one test may.
+    # It takes longer than one test may. pytest sets the timer anew for the next test.
+    faulthandler.cancel_dump_traceback_later()
     done = run_python(
         *("-m", "pytest", "-q", "-p", "batchkeeper.testing", "-p", "no:cacheprovider"),
         *("--batchkeeper-store", f"{server.url}/contract"),
@@ -168,11 +173,13 @@ def test_a_client_that_stops_or_dies_loses_its_values(server: HBaseServer) -> No
     url = f"{server.url}/sessions"
     command = [sys.executable, "-c", HOLDER, url]
     with (
-        bk.open_store(url, connect_timeout=PATIENCE, session_timeout=2.0) as store,
+        # It looks as often as the shortest timeout asks; by its own, it would look too late.
+        bk.open_store(url, connect_timeout=PATIENCE, session_timeout=1000.0) as store,
         subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as holder,
     ):
         assert holder.stdout is not None
         assert holder.stdin is not None
+        assert result(store.put("/mine", b"", ephemeral=True)).owned
         try:
             assert holder.stdout.readline() == "holds\n"
             found = result(store.get("/e/x"))
@@ -202,6 +209,45 @@ def test_another_table_is_refused(server: HBaseServer) -> None:
         bk.open_store(f"{server.url}/none:table", connect_timeout=PATIENCE)
     with pytest.raises(bk.InvalidSettingError, match="not one of batchkeeper's: it has no family"):
         bk.open_store(f"{server.url}/hbase:namespace", connect_timeout=PATIENCE)
+    for number, (key, value) in enumerate(
+        {
+            "VERSIONS": "2",
+            "MIN_VERSIONS": "1",
+            "TTL": "100",
+            "KEEP_DELETED_CELLS": "TRUE",
+            "NEW_VERSION_BEHAVIOR": "true",
+        }.items()
+    ):
+        pair = MESSAGES.BytesBytesPair(first=key.encode(), second=value.encode())
+        family = MESSAGES.ColumnFamilySchema(name=b"f", attributes=[pair])
+        name = MESSAGES.TableName(namespace=b"default", qualifier=b"other%d" % number)
+        schema = MESSAGES.TableSchema(table_name=name, column_families=[family])
+        cluster = Cluster([server.address], (b"default", name.qualifier), "other", 10.0, Tally())
+        with closing(cluster):
+            request = MESSAGES.CreateTableRequest(table_schema=schema)
+            cluster.ask_master("CreateTable", request, MESSAGES.CreateTableResponse, soon())
+        with pytest.raises(bk.InvalidSettingError, match=f"f has {key} {value}, not "):
+            bk.open_store(f"{server.url}/other{number}", connect_timeout=PATIENCE)
+
+
+def test_a_store_is_opened_without_a_master(
+    server: HBaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table must be there: its properties are not checked, and none is created."""
+    url = f"{server.url}/without"
+    bk.open_store(url, connect_timeout=PATIENCE).close()
+    connection = Cluster._connection
+
+    def without(cluster: Cluster, address: str, service: str, by: float) -> Connection:
+        if service == "MasterService":
+            raise LostError("there is no master", sent=False)
+        return connection(cluster, address, service, by)
+
+    monkeypatch.setattr(Cluster, "_connection", without)
+    with bk.open_store(url, connect_timeout=2.0) as store:
+        assert result(store.put("/a", b"")).version == 0
+    with pytest.raises(bk.StoreUnavailableError, match="there is no master"):
+        bk.open_store(f"{server.url}/none", connect_timeout=2.0)
 
 
 def test_tls_on_the_client_alone(server: HBaseServer) -> None:

@@ -8,6 +8,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,20 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper import hubs
+from batchkeeper.stores.backend import Tally
+from batchkeeper.stores.hbase import reads
+from batchkeeper.stores.hbase.cluster import Cluster
+from batchkeeper.stores.hbase.forms import put
+from batchkeeper.stores.hbase.layout import NO_ROW, Row
+from batchkeeper.stores.hbase.requests import Requests, Written
+from batchkeeper.stores.hbase.scans import Walk
 from batchkeeper.testing.servers import HBaseServer
 from batchkeeper.testing.servers.installing import install
 from batchkeeper.testing.servers.releases import parse_release
 
 from ...programs import run_python, spark_environment
 from ...test_documents import run_examples
-from ...waiting import PATIENCE, error, result
+from ...waiting import PATIENCE, error, result, soon
 
 pytestmark = [pytest.mark.soak, pytest.mark.server]
 
@@ -71,6 +80,87 @@ def test_a_path_that_is_too_long_for_a_key(server: HBaseServer) -> None:
         numbered = result(store.put(longest[:-19], b"", sequential=True)).path
         assert result(store.get_children(numbered)) == []
         assert result(store.delete_recursive(numbered)) == 1
+
+
+def write_states(server: HBaseServer, table: bytes, states: dict[bytes, bytes]) -> None:
+    """Write to a table as another program does."""
+    cluster = Cluster([server.address], (b"default", table), "other", 10.0, Tally())
+    now = time.time_ns() // 1_000_000
+    with closing(cluster):
+        ends = Requests(cluster).act(
+            [*states],
+            lambda place, region: put(
+                region, [*states][place], NO_ROW, Row([*states.values()][place], time=now), b"v"
+            ),
+            soon(),
+        )
+    assert ends == [Written(True)] * len(states)
+
+
+def test_rows_that_another_program_wrote(
+    server: HBaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Operations on their paths fail alone. Scans count them, and a removal removes them."""
+    url = f"{server.url}/foreign"
+    with bk.open_store(url, connect_timeout=PATIENCE) as store:
+        ours = [f"/t/{number}" for number in range(10)]
+        assert all(outcome.ok for outcome in store.apply([bk.Put(path, b"") for path in ours]))
+        theirs = {b"/t/junk": b"junk", b"/t/text": b"text" * 10, b"/u/junk/x": b"j", b"/t//": b"k"}
+        write_states(server, b"foreign", theirs | {b"/t/empty": b""})
+        for operation in (
+            bk.Get("/t/junk"),
+            bk.Exists("/t/text"),
+            bk.Put("/t/junk", b""),
+            bk.Put("/t/text", b"", bk.ABSENT),
+            bk.Put("/t/text", b"", 3),
+            bk.Put("/t/junk", b"", ephemeral=True),
+            bk.Delete("/t/junk"),
+        ):
+            before, failed, after = store.apply([bk.Put("/t/0", b""), operation, bk.Get("/t/1")])
+            assert before.ok
+            assert after.ok
+            assert failed.error is not None
+            assert failed.error.path == operation.path
+            assert f"did not write the value at {operation.path!r}" in str(failed.error)
+        numbered = result(store.put("/n/", b"", sequential=True)).path
+        write_states(
+            server, b"foreign", {b"/n/0000000001": b"junk", b"/.batchkeeper/next/m": b"junk"}
+        )
+        numbers = [bk.Put(f"/{above}/", b"", sequential=True) for above in "mnn"]
+        failed, *others = store.apply(numbers)
+        assert "'/.batchkeeper/next/m'" in str(failed.error)
+        paths = sorted([numbered, *(outcome.result.path for outcome in others)])
+        assert paths == [f"/n/000000000{number}" for number in (0, 2, 3)]
+        assert result(store.delete_recursive("/n")) == 4
+        assert result(store.get("/t/empty")) is None
+        assert result(store.get_children("/t")) == [path[3:] for path in ours]
+        assert result(store.get_children("/u")) == []
+        assert isinstance(error(store.delete("/u/junk")), bk.NotEmptyError)
+        foreign = sorted(theirs)
+        for values in (True, False):
+            pages = [*store.scan_pages("/", values=values)]
+            assert [path for page in pages for path in page.paths] == ours
+            assert [key for page in pages for key in page.foreign] == foreign
+        parts = store.split("/t", 3)
+        assert [path for part in parts for path, _, _ in store.scan("/t", *part)] == ours
+        command = ("-m", "batchkeeper", "--store", url)
+        counted = run_python(*command, "count", "/", timeout=PATIENCE)
+        assert (counted.returncode, counted.stdout) == (1, "10\n")
+        assert "did not count 4" in counted.stderr
+        result(store.put("/t/empty", b""))
+        assert result(store.delete_recursive("/t")) == 13
+        assert [key for page in store.scan_pages("/") for key in page.foreign] == [
+            b"/t//",
+            b"/u/junk/x",
+        ]
+        deleted = run_python(*command, "delete", "--foreign-keys", "/t//", timeout=PATIENCE)
+        assert deleted.returncode == 0, deleted.stderr
+        assert result(store.delete_recursive("/")) == 1
+        assert not [*store.scan_pages("/")]
+        assert result(store.put("/t/junk/5", b"", bk.ABSENT)).version == 0
+        write_states(server, b"foreign", {b"/t/junk/0": b"junk"})
+        monkeypatch.setattr(reads, "Walk", partial(Walk, rows=1))
+        assert result(store.get_children("/t")) == ["junk"]
 
 
 def test_an_address_that_is_silent(server: HBaseServer) -> None:
