@@ -220,7 +220,7 @@ class Bulk:
         part = ops[start:end]
         types = [*map(type, part)]
         if types.count(Get) < len(part):
-            part = part[: [found is Get for found in types].index(False)]
+            part = part[: next(place for place, found in enumerate(types) if found is not Get)]
         if len(part) < _RUN:
             return []
         run = cast("Sequence[Get]", part)
