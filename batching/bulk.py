@@ -121,8 +121,9 @@ def take_outcomes(
         entry = waiting.popleft()
         size += entry.weight
         answer: Any = entry.answer
-        if getattr(entry, "kind", None) == "get":  # An operation that was refused has none.
-            gets += entry.count
+        gets += (
+            entry.count if getattr(entry, "kind", None) == "get" else 0
+        )  # refused ones have none
         ops: Sequence[Any] = [entry.caller]
         answers: Sequence[Any] = [answer]
         if entry.count > 1:
