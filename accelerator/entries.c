@@ -15,7 +15,7 @@ typedef struct {
     PyObject_HEAD
     ATTRIBUTES(FIELD)
     double deadline, submitted;
-    Py_ssize_t weight, count;
+    Py_ssize_t weight;
     int state, waits_for;
 } Entry;
 #undef FIELD
@@ -161,7 +161,6 @@ static Py_ssize_t fill(Entry *self, Origin *origin, PyObject *path, PyObject *va
     set(&self->answer, Py_None);
     self->state = QUEUED;
     self->waits_for = 0;
-    self->count = 1;
     self->weight = origin->op_bytes + of_path + of_value;
     if (!origin->cyclic && options == Py_None && PyUnicode_CheckExact(path) &&
         (value == Py_None || PyBytes_CheckExact(value))) {
@@ -279,7 +278,6 @@ static PyMemberDef members[] = {
     {"deadline", T_DOUBLE, offsetof(Entry, deadline), 0, NULL},
     {"submitted", T_DOUBLE, offsetof(Entry, submitted), 0, NULL},
     {"weight", T_PYSSIZET, offsetof(Entry, weight), 0, NULL},
-    {"count", T_PYSSIZET, offsetof(Entry, count), 0, NULL},
     {"state", T_INT, offsetof(Entry, state), 0, NULL},
     {"waits_for", T_INT, offsetof(Entry, waits_for), 0, NULL},
     {NULL, 0, 0, 0, NULL},
@@ -388,8 +386,7 @@ static PyObject *take_entries(PyObject *module, PyObject *args)
             continue;
         }
         Py_ssize_t weight = entry->weight;
-        bool full = size + weight > max_bytes || entry->count > 1;
-        if (full && PyList_Size(batch) > 0) {
+        if (size + weight > max_bytes && PyList_Size(batch) > 0) {
             PyObject *none = PyObject_CallMethod(gathered, "appendleft", "O", item);
             Py_DECREF(item);
             if (none == NULL) {
@@ -402,12 +399,11 @@ static PyObject *take_entries(PyObject *module, PyObject *args)
         size += weight;
         entry->state = SENT;
         int status = PyList_Append(batch, item);
-        bool alone = entry->count > 1;
         Py_DECREF(item);
         if (status < 0) {
             goto failed;
         }
-        if (PyList_Size(batch) == max_ops || alone) {
+        if (PyList_Size(batch) == max_ops) {
             break;
         }
     }
@@ -670,19 +666,6 @@ static PyObject *total_weight(PyObject *module, PyObject *entries)
     (void)module;
     Py_ssize_t total = 0;
     return each(entries, add_weight, &total) < 0 ? NULL : PyLong_FromSsize_t(total);
-}
-
-static int add_count(Entry *entry, void *total)
-{
-    *(Py_ssize_t *)total += entry->count;
-    return 0;
-}
-
-static PyObject *total_count(PyObject *module, PyObject *entries)
-{
-    (void)module;
-    Py_ssize_t total = 0;
-    return each(entries, add_count, &total) < 0 ? NULL : PyLong_FromSsize_t(total);
 }
 
 static int count_in(Entry *entry, void *epoch)
@@ -1107,97 +1090,75 @@ failed:
     return NULL;
 }
 
-typedef struct {
-    Maker outcome;
-    PyObject *taken, *error, *got;
-    Py_ssize_t size, gets, values;
-} Taking;
-
-/* Append the outcome of one operation. */
-static bool take_one(Taking *taking, PyObject *op, PyObject *answer)
-{
-    int failed = is_plain(answer) ? 0 : PyObject_IsInstance(answer, taking->error);
-    if (failed == 0 && (PyObject *)Py_TYPE(answer) == taking->got) {
-        Py_ssize_t bytes = PyObject_Size(PyTuple_GetItem(answer, 0));
-        failed = bytes < 0 ? -1 : 0;
-        taking->values += bytes;
-    }
-    if (failed < 0) {
-        return false;
-    }
-    maker_set(&taking->outcome, 0, Py_NewRef(op));
-    maker_set(&taking->outcome, 1, Py_NewRef(failed ? Py_None : answer));
-    maker_set(&taking->outcome, 2, Py_NewRef(failed ? answer : Py_None));
-    PyObject *made = maker_make(&taking->outcome);
-    bool fine = made != NULL && PyList_Append(taking->taken, made) == 0;
-    Py_XDECREF(made);
-    return fine;
-}
-
-/* Append the outcomes of an entry. */
-static bool take_entry(Taking *taking, Entry *entry)
-{
-    if (!present(entry->answer, "answer") || !present(entry->caller, "caller")) {
-        return false;
-    }
-    taking->size += entry->weight;
-    taking->gets += entry->kind == name_get ? entry->count : 0;
-    if (entry->count == 1) {
-        return take_one(taking, entry->caller, entry->answer);
-    }
-    bool several = PyList_CheckExact(entry->answer);
-    bool fine = !several || length_of(entry->answer) == entry->count;
-    if (!fine) {
-        PyErr_SetString(PyExc_ValueError, "a run has another number of answers");
-    }
-    for (Py_ssize_t i = 0; fine && i < entry->count; i++) {
-        PyObject *op = item(entry->caller, i);
-        PyObject *path = op == NULL || several ? NULL : PyObject_GetAttr(op, name_path);
-        PyObject *answer = several        ? item(entry->answer, i)
-                           : path == NULL ? NULL
-                                          : PyObject_CallMethod(entry->answer, "for_path", "O", path);
-        fine = op != NULL && answer != NULL && take_one(taking, op, answer);
-        Py_XDECREF(path);
-        Py_XDECREF(op);
-        Py_XDECREF(answer);
-    }
-    return fine;
-}
-
 static PyObject *take_outcomes(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *waiting, *outcome;
-    Taking taking = {.size = 0};
-    if (!PyArg_ParseTuple(args, "OOOO:take_outcomes", &waiting, &outcome, &taking.error,
-                          &taking.got)) {
+    PyObject *waiting, *outcome, *error, *got;
+    Py_ssize_t size = 0, gets = 0, values = 0;
+    if (!PyArg_ParseTuple(args, "OOOO:take_outcomes", &waiting, &outcome, &error, &got)) {
         return NULL;
     }
+    Maker made_of;
+    bool fine = maker_open(&made_of, outcome, 3);
+    PyObject *taken = PyList_New(0);
     PyObject *popleft = PyObject_GetAttr(waiting, name_popleft);
-    taking.taken = PyList_New(0);
-    bool fine = maker_open(&taking.outcome, outcome, 3) && taking.taken != NULL && popleft != NULL;
-    for (Py_ssize_t left = fine ? PyObject_Size(waiting) : 0; left > 0; left--) {
+    if (!fine || taken == NULL || popleft == NULL) {
+        goto failed;
+    }
+    for (Py_ssize_t left = PyObject_Size(waiting); left > 0; left--) {
         PyObject *head = PySequence_GetItem(waiting, 0);
         Entry *entry = head == NULL ? NULL : as_entry(head);
         Py_XDECREF(head); /* The deque keeps it. */
-        if (entry == NULL || entry->state < ENDED) {
+        if (entry == NULL) {
+            goto failed;
+        }
+        if (entry->state < ENDED) {
             break;
         }
-        PyObject *first = PyObject_CallNoArgs(popleft);
-        entry = first == NULL ? NULL : as_entry(first);
-        fine = entry != NULL && take_entry(&taking, entry);
-        Py_XDECREF(first);
-        if (!fine) {
-            break;
+        PyObject *item = PyObject_CallNoArgs(popleft);
+        if (item == NULL) {
+            goto failed;
+        }
+        entry = as_entry(item);
+        bool whole = entry != NULL && present(entry->answer, "answer") &&
+                     present(entry->caller, "caller");
+        int failed = !whole                    ? -1
+                     : is_plain(entry->answer) ? 0
+                                               : PyObject_IsInstance(entry->answer, error);
+        if (failed == 0 && (PyObject *)Py_TYPE(entry->answer) == got) {
+            Py_ssize_t bytes = PyObject_Size(PyTuple_GetItem(entry->answer, 0));
+            failed = bytes < 0 ? -1 : 0;
+            values += bytes;
+        }
+        PyObject *made = NULL;
+        if (failed >= 0) {
+            size += entry->weight;
+            gets += entry->kind == name_get;
+            PyObject *result = failed ? Py_None : entry->answer;
+            PyObject *reason = failed ? entry->answer : Py_None;
+            maker_set(&made_of, 0, Py_NewRef(entry->caller));
+            maker_set(&made_of, 1, Py_NewRef(result));
+            maker_set(&made_of, 2, Py_NewRef(reason));
+            made = maker_make(&made_of);
+        }
+        Py_DECREF(item);
+        int status = made == NULL ? -1 : PyList_Append(taken, made);
+        Py_XDECREF(made);
+        if (status < 0) {
+            goto failed;
         }
     }
-    Py_XDECREF(popleft);
-    maker_close(&taking.outcome);
     if (PyErr_Occurred()) {
-        Py_XDECREF(taking.taken);
-        return NULL;
+        goto failed;
     }
-    return Py_BuildValue("(Nnnn)", taking.taken, taking.size, taking.gets, taking.values);
+    Py_DECREF(popleft);
+    maker_close(&made_of);
+    return Py_BuildValue("(Nnnn)", taken, size, gets, values);
+failed:
+    maker_close(&made_of);
+    Py_XDECREF(taken);
+    Py_XDECREF(popleft);
+    return NULL;
 }
 
 /* --- paths: the twin is in ops/paths.py */
@@ -1377,7 +1338,6 @@ PyMethodDef entries_methods[] = {
     {"plain_entries", plain_entries, METH_VARARGS, NULL},
     {"take_entries", take_entries, METH_VARARGS, NULL},
     {"take_outcomes", take_outcomes, METH_VARARGS, NULL},
-    {"total_count", total_count, METH_O, NULL},
     {"total_weight", total_weight, METH_O, NULL},
     {"waited", waited, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

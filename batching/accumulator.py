@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Final, Literal, Protocol, TypeAlias
 
 from ..ops.acceleration import accelerated
-from .entry import QUEUED, SENT, Entry, move, total_count, total_weight
+from .entry import QUEUED, SENT, Entry, move, total_weight
 
 __all__ = ["Accumulator", "Cause", "ReadyQueue"]
 
@@ -38,10 +38,7 @@ class ReadyQueue(Protocol):
 def take_entries(
     gathered: deque[Entry], max_ops: int, max_bytes: int
 ) -> tuple[list[Entry], int, int]:
-    """Take the next batch, SENT; return it, its bytes, and how many entries were taken out.
-
-    An entry that stands for several operations is a batch of its own.
-    """
+    """Take the next batch, SENT; return it, its bytes, and how many entries were taken out."""
     batch: list[Entry] = []
     size = passed = 0
     while gathered:
@@ -49,13 +46,13 @@ def take_entries(
         passed += 1
         if entry.state != QUEUED:
             continue
-        if batch and (size + entry.weight > max_bytes or entry.count > 1):
+        if size + entry.weight > max_bytes and batch:
             gathered.appendleft(entry)
             passed -= 1
             break
         size += entry.weight
         batch.append(entry)
-        if len(batch) == max_ops or entry.count > 1:
+        if len(batch) == max_ops:
             break
     move(batch, SENT)
     return batch, size, passed
@@ -95,7 +92,7 @@ class Accumulator:
         self._run: list[Entry] | None = None  # the last of them, while it may grow
         self._gathered: deque[Entry] = deque()  # taken out of the queue
         self._entries = 0  # in the queue or gathered, ghosts among them
-        self.ready = 0  # operations that can be sent: gathered or in the queue, without ghosts
+        self.ready = 0  # entries that can be sent: gathered or in the queue, without ghosts
         self.ready_bytes = 0
         self.in_flight = 0  # batches
         self.delivering = 0  # batches whose answers are here and whose callers are being informed
@@ -111,7 +108,7 @@ class Accumulator:
             self._put(run)
         run.append(entry)
         self._entries += 1
-        self.ready += entry.count
+        self.ready += 1
         self.ready_bytes += entry.weight
 
     def add_all(self, entries: Sequence[Entry]) -> None:
@@ -121,12 +118,12 @@ class Accumulator:
         self._put(entries)
         self._run = None
         self._entries += len(entries)
-        self.ready += total_count(entries)
+        self.ready += len(entries)
         self.ready_bytes += total_weight(entries)
 
     def discard(self, entry: Entry) -> None:
         """Forget an entry that was added and has ended without being taken."""
-        self.ready -= entry.count
+        self.ready -= 1
         self.ready_bytes -= entry.weight
 
     def restart(self, queue: ReadyQueue, ready: Iterable[Entry]) -> None:
@@ -135,8 +132,7 @@ class Accumulator:
         self._runs = 0
         self._run = None
         self._gathered = deque(sorted(ready, key=attrgetter("submitted")))
-        self._entries = len(self._gathered)
-        self.ready = sum([entry.count for entry in self._gathered])
+        self._entries = self.ready = len(self._gathered)
         self.ready_bytes = sum([entry.weight for entry in self._gathered])
 
     def due(self, now: float) -> Cause | None:
@@ -170,7 +166,7 @@ class Accumulator:
         self._gather()
         batch, size, passed = take_entries(self._gathered, self.max_ops, self.max_bytes)
         self._entries -= passed
-        self.ready -= total_count(batch)
+        self.ready -= len(batch)
         self.ready_bytes -= size
         return batch
 

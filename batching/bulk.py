@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Any, Final, Self, TypeGuard, cast
+from typing import Final, Self, TypeGuard
 
 from ..ops.acceleration import accelerated
 from ..ops.errors import MetadataStoreError, StoreClosedError
@@ -25,8 +25,6 @@ from .entry import (
     ended_at_once,
     entry_of,
     move,
-    run_of,
-    total_count,
     total_weight,
 )
 from .execution import too_heavy
@@ -40,9 +38,6 @@ _CHUNK: Final = 256
 
 # Operations that may be open before the first get has shown how large the values are.
 _FIRST_GETS: Final = 64
-
-# At least so many gets in a row are one entry: fewer could share a batch with others.
-_RUN: Final = 32
 
 # Seconds between reading and submitting operations that do not count as waiting.
 _WAITED: Final = 0.001
@@ -120,22 +115,13 @@ def take_outcomes(
     while waiting and waiting[0].state >= ENDED:
         entry = waiting.popleft()
         size += entry.weight
-        answer: Any = entry.answer
-        gets += (
-            entry.count if getattr(entry, "kind", None) == "get" else 0
-        )  # refused ones have none
-        ops: Sequence[Any] = [entry.caller]
-        answers: Sequence[Any] = [answer]
-        if entry.count > 1:
-            ops = entry.caller
-            several = isinstance(answer, list)
-            answers = answer if several else [answer.for_path(op.path) for op in ops]
-        for op, answer in zip(ops, answers, strict=True):
-            if type(answer) is got:
-                values += len(answer[0])
-            failed = isinstance(answer, error)
-            made = (op, None, answer) if failed else (op, answer, None)
-            taken.append(_new(outcome, made))
+        answer = entry.answer
+        gets += getattr(entry, "kind", None) == "get"  # a refused one may have none
+        if type(answer) is got:
+            values += len(answer[0])
+        failed = isinstance(answer, error)
+        made = (entry.caller, None, answer) if failed else (entry.caller, answer, None)
+        taken.append(_new(outcome, made))
     return taken, size, gets, values
 
 
@@ -152,8 +138,7 @@ class Bulk:
         # more would only make ended operations wait longer behind one that has not ended.
         self._room = max(engine.reads.room, engine.writes.room)
         self._bytes_room = engine.max_queued_bytes
-        self._count = 0  # of the open operations
-        self._bytes = 0  # of these
+        self._bytes = 0
         # Only ended gets show how much data gets return, so the call starts with few of them.
         self._gets_room = _FIRST_GETS
         self._got = self._got_bytes = 0
@@ -166,7 +151,7 @@ class Bulk:
     def _left(self) -> int:
         """Return how many operations may be read ahead now."""
         room = min(self._room, self._gets_room) if self._gets else self._room
-        return room - self._count
+        return room - len(self._open)
 
     def head(self) -> Entry | None:
         """Return the oldest operation."""
@@ -188,14 +173,14 @@ class Bulk:
         now = time.monotonic()
         entries: list[Entry] = []
         while place < end and self._bytes < self._bytes_room:
-            more = self._run_at(ops, place, end, now) or plain_entries(
+            more = plain_entries(
                 *(ops, place, end, _PLAIN),
                 *(engine.lanes, self._sink, now, self._timeout),
                 *(limits.value_bytes, limits.request_bytes, self._bytes_room - self._bytes),
             )
             if more:
                 self._gets = self._gets or more[0].kind in BRINGS_VALUES
-                place += total_count(more)
+                place += len(more)
                 entries += more
                 self._bytes += total_weight(more)
                 continue
@@ -204,30 +189,12 @@ class Bulk:
             if entry.state == ENDED:
                 self._submit(entries)
                 entries = []
-                self._keep([entry])
+                self._open.append(entry)
             else:
                 entries.append(entry)
                 self._bytes += entry.weight
         self._submit(entries)
         return place
-
-    def _run_at(self, ops: Sequence[Operation], start: int, end: int, now: float) -> list[Entry]:
-        """Return one entry for the gets at a place, or none if there are few."""
-        engine = self._engine
-        batches = engine.reads.batches
-        end = min(end, start + batches.max_ops)
-        if end - start < _RUN or type(ops[start]) is not Get:
-            return []
-        part = ops[start:end]
-        types = [*map(type, part)]
-        if types.count(Get) < len(part):
-            part = part[: next(place for place, found in enumerate(types) if found is not Get)]
-        if len(part) < _RUN:
-            return []
-        run = cast("Sequence[Get]", part)
-        entry = run_of(run, engine.lanes, self._sink, now, self._timeout)
-        most = min(batches.max_bytes, engine.limits.request_bytes, self._bytes_room - self._bytes)
-        return [entry] if entry.weight <= most else []
 
     def read_together(self, source: Iterator[Operation]) -> bool:
         """Submit the next operations together, with one deadline; say whether there may be more.
@@ -243,7 +210,7 @@ class Bulk:
                 if entry.state == ENDED:
                     self._submit(entries)
                     entries = []
-                    self._keep([entry])
+                    self._open.append(entry)
                 else:
                     entries.append(entry)
                     self._bytes += entry.weight
@@ -264,7 +231,7 @@ class Bulk:
             entry = self._entry(op, time.monotonic())
             if entry.state != ENDED:
                 self._submit_one(entry)
-            self._keep([entry])
+            self._open.append(entry)
             self._bytes += entry.weight
             most -= 1
             if not most or self.has_ended() or self.full():
@@ -291,7 +258,6 @@ class Bulk:
         ended, size, gets, values = take_outcomes(
             self._open, Outcome, MetadataStoreError, GetResult
         )
-        self._count -= len(ended)
         self._bytes -= size
         if gets:
             self._learn(gets, values)
@@ -329,18 +295,14 @@ class Bulk:
     def _submit(self, entries: list[Entry]) -> None:
         while entries:
             taken = self._engine.submit_all(entries)
-            self._keep(entries[:taken])
+            self._open.extend(entries[:taken])
             if taken < len(entries):
                 # There is no room for the next one, so it waits, and the others after it.
                 self._submit_one(entries[taken])
-                self._keep([entries[taken]])
+                self._open.append(entries[taken])
                 taken += 1
             entries = entries[taken:]
             self._renew_times(entries)
-
-    def _keep(self, entries: Sequence[Entry]) -> None:
-        self._open.extend(entries)
-        self._count += total_count(entries)
 
     def _submit_one(self, entry: Entry) -> None:
         try:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..ops.acceleration import accelerated, bind
 from ..ops.errors import MetadataStoreError
-from ..ops.operations import Get, Kind, Operation, Options, OrderKey, TransactionOptions
+from ..ops.operations import Kind, Operation, Options, OrderKey, TransactionOptions
 from ..stores.backend import Answer
 
 if TYPE_CHECKING:
@@ -37,19 +37,14 @@ __all__ = [
     "TURN",
     "Entry",
     "Epoch",
-    "Run",
     "Sink",
     "assign_epoch",
     "common",
     "ended_at_once",
     "entry_of",
     "move",
-    "run_of",
-    "total_count",
     "total_weight",
 ]
-
-_path = attrgetter("path")
 
 # In this order, so that ``state >= ENDED`` says that nothing will happen to it any more.
 QUEUED: Final = 0
@@ -108,7 +103,6 @@ class Entry:
     __slots__ = (
         "answer",  # how it ended: its result, or its error
         "caller",  # the sink's: leads to the waiter
-        "count",  # the operations that it stands for: 1, or those of a run
         "deadline",  # time.monotonic() by which it ends
         "epoch",
         "expected_version",
@@ -133,7 +127,6 @@ class Entry:
     epoch: Epoch
     future_state: Any
     key: OrderKey
-    options: Options | Run | None
     session: int
 
     def __init__(
@@ -156,7 +149,6 @@ class Entry:
         self.options = options
         self.lane = lane = lanes[kind]
         self.writes = lane.writes
-        self.count = 1
         self.sink = sink
         self.submitted = now
         self.deadline = now + timeout
@@ -208,43 +200,6 @@ def entry_of(
     )
 
 
-class Run:
-    """The gets that one entry stands for, in place of the options of an operation.
-
-    Args:
-        ops: gets of a bulk call, in order.
-        paths: their paths.
-    """
-
-    __slots__ = ("ops", "paths")
-
-    # As the options of an operation that changes nothing.
-    ephemeral: Final = False
-    parts: Final = ()
-    checked: Final = ()
-
-    def __init__(self, ops: Sequence[Get], paths: Sequence[str]) -> None:
-        self.ops = ops
-        self.paths = tuple(dict.fromkeys(paths))
-
-    def order_key(self, _path: str) -> OrderKey:
-        """Return the paths, each once: the entry stands in all of their lines."""
-        return self.paths
-
-
-def run_of(
-    ops: Sequence[Get], lanes: Mapping[Kind, Lane], sink: Sink, now: float, timeout: float
-) -> Entry:
-    """Return one entry for several gets. Its answer is the list of theirs, or one error for all."""
-    paths = [*map(_path, ops)]
-    entry = Entry("get", paths[0], None, None, None, lanes, sink, now, timeout, ops)
-    entry.options = run = Run(ops, paths)
-    entry.key = run.paths
-    entry.count = len(ops)
-    entry.weight = lanes["get"].op_bytes * len(ops) + len("".join(paths).encode())
-    return entry
-
-
 @accelerated
 def move(entries: Sequence[Entry], state: int) -> None:
     """Move entries to a state. Before they end, their answers must be set.
@@ -274,12 +229,6 @@ def total_weight(entries: Sequence[Entry]) -> int:
 
 
 @accelerated
-def total_count(entries: Sequence[Entry]) -> int:
-    """Return the number of operations that entries stand for."""
-    return sum([entry.count for entry in entries])
-
-
-@accelerated
 def assign_epoch(entries: Sequence[Entry], epoch: Epoch) -> None:
     """Assign entries to an epoch."""
     for entry in entries:
@@ -293,5 +242,4 @@ def ended_at_once(caller: Any, error: MetadataStoreError) -> Entry:
     entry.answer = error
     entry.state = ENDED
     entry.weight = 0
-    entry.count = 1
     return entry

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -18,9 +17,8 @@ from ..ops.errors import (
     ValueTooLargeError,
 )
 from ..ops.log import get_logger
-from ..ops.operations import Get
 from ..stores.backend import Answer, Backend, Deadline, RequestRefusedError
-from .entry import QUEUED, ROOM, SENT, Entry, Run
+from .entry import QUEUED, ROOM, SENT, Entry
 
 __all__ = ["execute", "name_close", "overdue", "queue_full", "shut_out", "too_heavy"]
 
@@ -83,9 +81,6 @@ def _attempt(
     # A batch comes from one lane, so it contains only writes or only reads.
     call: Callable[[Any, float], Sequence[Answer]] = backend.write if writes else backend.read
     try:
-        if isinstance(run := batch[0].options, Run):
-            of_run: Any = _read_run(backend, run.ops, batch[0].deadline)
-            return [of_run]
         answers = call(batch, Deadline.of([*map(_deadline, batch)]))
         if len(answers) == len(batch):
             return answers
@@ -114,29 +109,6 @@ def _attempt(
         fault = kind(f"the back end failed: {error!r}")
         fault.__cause__ = error
         return [fault.for_path(entry.path) for entry in batch]
-
-
-def _read_run(backend: Backend, ops: Sequence[Get], deadline: float) -> list[Answer]:
-    """Return the answers to gets, read in parts where the back end wants that."""
-    answers: list[Answer] = []
-    most = max(1, backend.limits.read_ops)  # It may be lower than when the run was made.
-    left = deque(ops[start : start + most] for start in range(0, len(ops), most))
-    while left:
-        part = left.popleft()
-        try:
-            found = backend.read(part, Deadline.of([deadline]))
-        except RequestRefusedError as refused:
-            if len(part) == 1:
-                answers.append(refused.error)
-                continue
-            backend.tally.add("split")
-            half = len(part) // 2
-            left.extendleft((part[half:], part[:half]))
-        else:
-            if len(found) != len(part):
-                raise RuntimeError(f"{len(found)} answers to {len(part)} operations")
-            answers += found
-    return answers
 
 
 def _going(entries: Sequence[Entry]) -> Sequence[Entry]:

@@ -19,8 +19,8 @@ from ..ops.errors import InvalidSettingError, MetadataStoreError
 from ..ops.log import get_logger
 from ..ops.sessions import SessionEvent
 from .accumulator import Cause
-from .entry import Entry, common, total_count, total_weight
-from .recording import CONFLICTS, errors_of
+from .entry import Entry, common, total_weight
+from .recording import CONFLICTS, RESULTS, all_results
 
 __all__ = [
     "Batch",
@@ -211,8 +211,8 @@ class Hooks:
             next(self._numbers),
             lane,
             cause,
-            number := total_count(entries),
-            {kind: number} if kind else Counter(entry.kind for entry in entries),
+            len(entries),
+            {kind: len(entries)} if kind else Counter(entry.kind for entry in entries),
             total_weight(entries),
             time.time(),
         )
@@ -226,13 +226,15 @@ class Hooks:
         ``entries`` are those that ended with the batch, and not before.
         """
         errors: Counter[str] = Counter()
-        for entry, error in errors_of(entries):
-            name = type(error).__name__
-            errors[name] += 1
-            if self._conflict and name in CONFLICTS:
-                conflict = Conflict(self._store, entry.kind, entry.path, error)
-                for method in self._conflict:
-                    self._call(method, conflict)
+        # Errors are looked for one by one only where there are some.
+        for entry in () if all_results(entries, RESULTS) else entries:
+            if isinstance(error := entry.answer, MetadataStoreError):
+                name = type(error).__name__
+                errors[name] += 1
+                if self._conflict and name in CONFLICTS:
+                    conflict = Conflict(self._store, entry.kind, entry.path, error)
+                    for method in self._conflict:
+                        self._call(method, conflict)
         if self._ended:
             ended = EndedBatch(batch, seconds, errors)
             for method in self._ended:

@@ -124,7 +124,7 @@ class Lane:
 
     def has_room(self, entry: Entry) -> bool:
         """Say whether an entry need not wait for room, or for those that do."""
-        return self.fits(entry.count, entry.weight)
+        return self.fits(1, entry.weight)
 
     def fits(self, operations: int, size: int) -> bool:
         """Return whether the operations fit, and no others wait for room."""
@@ -144,7 +144,7 @@ class Lane:
         held_bytes = self.held_bytes + entry.weight
         # An operation that is larger than the bound itself goes alone.
         if self.held < self.room and (held_bytes <= self.bytes_room or not self.held_bytes):
-            self.held += entry.count
+            self.held += 1
             self.held_bytes = held_bytes
             return True
         return False
@@ -189,8 +189,7 @@ class Lane:
             self.held, self.held_bytes = len(own), 0
         else:
             held = [entry for entry in queued if not entry.waits_for & ROOM]
-            self.held = sum(entry.count for entry in held)
-            self.held_bytes = sum(entry.weight for entry in held)
+            self.held, self.held_bytes = len(held), sum(entry.weight for entry in held)
         self._queue = self._new_queue()
         ready = [entry for entry in queued if not entry.waits_for]
         self.batches.restart(self._queue.sync_q, ready)

@@ -35,7 +35,6 @@ from .entry import (
     assign_epoch,
     common,
     move,
-    total_count,
     total_weight,
 )
 from .epochs import Epochs
@@ -180,7 +179,7 @@ class Queues:
                 self._place_behind(entry)
         else:
             for lane, arrived in self._by_lane(entries):
-                lane.held += total_count(arrived)
+                lane.held += len(arrived)
                 lane.held_bytes += total_weight(arrived)
             self._place(entries, own)
         self.reads.allow()
@@ -204,15 +203,14 @@ class Queues:
             lane.waiting[entry] = None
             self._record.waits += 1
             return
-        lane.held += entry.count
+        lane.held += 1
         lane.held_bytes += entry.weight
         if not entry.waits_for:
             self._ready(entry)
 
     def fitting(self, entries: Sequence[Entry]) -> int:
         """Return how many operations have room now, in order."""
-        lane = common(entries, "lane")
-        if lane and lane.fits(total_count(entries), total_weight(entries)):
+        if (lane := common(entries, "lane")) and lane.fits(len(entries), total_weight(entries)):
             return len(entries)
         reads, writes = self.reads, self.writes
         held = {lane: lane.held for lane in (reads, writes)}
@@ -222,7 +220,7 @@ class Queues:
             size = held_bytes[lane] + entry.weight
             if lane.waiting or held[lane] >= lane.room or size > lane.bytes_room:
                 return count
-            held[lane] += entry.count
+            held[lane] += 1
             held_bytes[lane] = size
         return len(entries)
 
@@ -338,7 +336,7 @@ class Queues:
         lane.record.sent(batch, size, cause, now)
         # A single execution is held by its lane until it has ended.
         if lane is not self._singles:
-            lane.release(total_count(batch), size)
+            lane.release(len(batch), size)
             if lane.waiting:
                 self.admit()
         if batches.ready:
@@ -417,8 +415,7 @@ class Queues:
                 gate.release()
         else:
             # A single execution never counts as queued.
-            single = lane is self._singles
-            lane.release(1 if single else entry.count, 0 if single else entry.weight)
+            lane.release(1, 0 if lane is self._singles else entry.weight)
             if not entry.waits_for:
                 lane.batches.discard(entry)
         for follower in self.lines.leave(entry):

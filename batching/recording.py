@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 
@@ -12,10 +12,10 @@ from ..ops.errors import BadVersionError, MetadataStoreError, NotEmptyError, Not
 from ..ops.kinds import KINDS
 from ..stores.backend import Event
 from .accumulator import Cause
-from .entry import Entry, common, total_count
+from .entry import Entry, common
 from .metrics import BYTES, OPERATIONS, SECONDS, Counts, Distribution, LaneMetrics, Metrics
 
-__all__ = ["CONFLICTS", "RESULTS", "LaneRecord", "Record", "all_results", "errors_of"]
+__all__ = ["CONFLICTS", "RESULTS", "LaneRecord", "Record", "all_results"]
 
 #: The names of the errors that count as conflicts.
 CONFLICTS = frozenset(kind.__name__ for kind in (BadVersionError, NotFoundError, NotEmptyError))
@@ -24,6 +24,7 @@ CONFLICTS = frozenset(kind.__name__ for kind in (BadVersionError, NotFoundError,
 RESULTS = frozenset(chain.from_iterable(row.results for row in KINDS.values()))
 
 _answer = attrgetter("answer")
+_kind = attrgetter("kind")
 
 
 @accelerated
@@ -36,21 +37,6 @@ def waited(entries: Sequence[Entry], now: float) -> list[float]:
 def all_results(entries: Sequence[Entry], results: frozenset[type]) -> bool:
     """Say whether all answers are of these types; others are errors."""
     return results.issuperset(map(type, map(_answer, entries)))
-
-
-def errors_of(entries: Sequence[Entry]) -> Iterator[tuple[Entry, MetadataStoreError]]:
-    """Yield the errors of operations that have ended, each with its entry.
-
-    They are looked for one by one only where there are some. In a batch, a run is alone.
-    """
-    if all_results(entries, RESULTS) and not (entries and entries[0].count > 1):
-        return
-    for entry in entries:
-        answers = entry.answer if type(entry.answer) is list else [entry.answer] * entry.count
-        if not RESULTS.issuperset(map(type, answers)):
-            for answer in answers:
-                if isinstance(answer, MetadataStoreError):
-                    yield entry, answer
 
 
 class LaneRecord:
@@ -68,10 +54,9 @@ class LaneRecord:
     def sent(self, batch: Sequence[Entry], size: int, cause: Cause, now: float) -> None:
         """Count a batch that is being sent."""
         self._causes[cause] += 1
-        operations = total_count(batch)
-        self._operations += operations
+        self._operations += len(batch)
         self._bytes += size
-        self._operations_per_batch.add(operations)
+        self._operations_per_batch.add(len(batch))
         self._bytes_per_batch.add(size)
         self._queue_seconds.add_all(waited(batch, now))
 
@@ -110,13 +95,15 @@ class Record:
             return
         # Most batches have one kind, and counting that is the quickest.
         if kind := common(entries, "kind"):
-            self._operations[kind] += total_count(entries)
+            self._operations[kind] += len(entries)
         else:
+            self._operations.update(map(_kind, entries))
+        # Errors are looked for one by one only where there are some.
+        if not all_results(entries, RESULTS):
             for entry in entries:
-                self._operations[entry.kind] += entry.count
-        for entry, error in errors_of(entries):
-            self._failures[entry.kind] += 1
-            self._errors[type(error).__name__] += 1
+                if isinstance(entry.answer, MetadataStoreError):
+                    self._failures[entry.kind] += 1
+                    self._errors[type(entry.answer).__name__] += 1
 
     def metrics(
         self,

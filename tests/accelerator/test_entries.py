@@ -60,10 +60,9 @@ ANSWERS: Final = [
     GetResult(b"value", Stat("/a", 0, 1)),
 ]
 EPOCHS: Final = [Epoch(), Epoch()]
-GETS: Final = [Get("/r0"), Get("/r1"), Get("/r2")]
 ATTRIBUTES: Final = PAIRS["Entry"][0].__slots__  # type: ignore[attr-defined]
 #: The attributes that a compiled entry has as numbers: they are 0 until they are set.
-NUMBERS: Final = {"count", "deadline", "state", "submitted", "waits_for", "weight"}
+NUMBERS: Final = {"deadline", "state", "submitted", "waits_for", "weight"}
 
 
 def made(dice: Random, number: int) -> Entry:
@@ -87,11 +86,6 @@ def made(dice: Random, number: int) -> Entry:
         entry.key = entry.options.order_key(entry.path)
     entry.state = dice.choice((QUEUED, QUEUED, SENT, SENT, ENDED, CANCELLED))
     entry.answer = dice.choice(ANSWERS)
-    if entry.caller is not None and dice.random() < 0.5:  # a run
-        entry.count = dice.randrange(2, 4)
-        entry.caller = GETS[: entry.count]
-        several = [dice.choice(ANSWERS) for _ in entry.caller]
-        entry.answer = dice.choice((several, several, ANSWERS[3]))
     entry.epoch = dice.choice(EPOCHS)
     return entry
 
@@ -379,7 +373,6 @@ def test_parts_are_joined_alike(seed: int, count: int) -> None:
 def test_the_others_agree(seed: int, callers: bool) -> None:
     """Weights, epochs, waits, types of answers, futures, common attributes."""
     agree_on("total_weight", seed, lambda f, e: f(e))
-    agree_on("total_count", seed, lambda f, e: f(e))
     agree_on("assign_epoch", seed, lambda f, e: f(e, EPOCHS[0]))
     agree_on("waited", seed, lambda f, e: f(e, 7.25))
     agree_on("all_results", seed, lambda f, e: f(e, frozenset((bool, Stat, type(None)))))
@@ -428,8 +421,7 @@ def test_bulk_calls_take_the_same_outcomes(seed: int) -> None:
         waiting = deque(entries)
         outcomes, *sizes = function(waiting, Outcome, MetadataStoreError, GetResult)
         assert {*map(type, outcomes)} <= {Outcome}
-        errors = [each.error and (type(each.error), each.error.path) for each in outcomes]
-        return [each[:2] for each in outcomes], errors, sizes, waiting
+        return [tuple(each) for each in outcomes], sizes, waiting
 
     agree_on("take_outcomes", seed, take, states=(ENDED, ENDED, ENDED, CANCELLED, SENT))
 
@@ -444,7 +436,6 @@ def test_they_keep_no_memory() -> None:
             for name, rest in (
                 ("move", (SENT,)),
                 ("total_weight", ()),
-                ("total_count", ()),
                 ("waited", (2.0,)),
                 ("all_results", (frozenset((bool,)),)),
                 ("end_unwatched", (FINISHED,)),

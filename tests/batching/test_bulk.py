@@ -29,7 +29,7 @@ from batchkeeper.ops import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from batchkeeper.testing.faults import Call, Fault, FaultyBackend, Plan
+from batchkeeper.testing.faults import Call, Fault, Plan
 
 from .faulty import MakeBackend, OpenOn, release_all
 from .waiting import PATIENCE, until
@@ -42,54 +42,6 @@ def store(make_backend: MakeBackend, open_on: OpenOn) -> MetadataStore:
 
 def puts(numbers: Iterable[int]) -> Iterator[Put]:
     return (Put(f"/{number}", b"") for number in numbers)
-
-
-def test_gets_in_a_row_are_read_together(make_backend: MakeBackend, open_on: OpenOn) -> None:
-    """Each has its outcome, in order, also if it is missing or asked for twice; all are counted."""
-    backend = make_backend()
-    store = open_on(backend, max_ops=100)
-    store.apply([*puts(range(150)), Put("/last", b"x")])
-    before = len(backend.calls)
-    paths = [f"/{number % 200}" for number in range(333)]
-    ops: list[Operation] = [*map(Get, paths), Put("/0", b"new"), Get("/0"), *map(Get, paths[:50])]
-    outcomes = store.apply(ops)
-    assert all(outcome.op is op for outcome, op in zip(outcomes, ops, strict=True))
-    found = [outcome.result and outcome.result.stat.path for outcome in outcomes[:333]]
-    assert found == [path if number % 200 < 150 else None for number, path in enumerate(paths)]
-    assert outcomes[334].result.value == outcomes[335].result.value == b"new"
-    reads = [call.paths for call in backend.calls[before:] if call.method == "read"]
-    assert max(map(len, reads)) == 100
-    assert sum(map(len, reads)) == 384
-    metrics = store.metrics()
-    assert (metrics.operations["get"], metrics.reads.operations) == (384, 384)
-    assert (metrics.reads.queued, metrics.queued_bytes) == (0, 0)
-
-
-def test_gets_in_a_row_keep_the_order_of_each_path(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
-) -> None:
-    """They see a put that was submitted before them, and no later one."""
-    store = open_on(backend)
-    first = store.put("/7", b"before")
-    backend.wait_for_calls(1)
-    reading = pool.submit(store.apply, [Get(f"/{number}") for number in range(40)])
-    until(lambda: store.metrics().reads.queued == 40)
-    assert len(backend.calls) == 1
-    after = store.put("/7", b"after")
-    release_all(backend)
-    assert reading.result(PATIENCE)[7].result.value == b"before"
-    assert (first.result(PATIENCE).version, after.result(PATIENCE).version) == (0, 1)
-
-
-def test_gets_in_a_row_that_fail_together(make_backend: MakeBackend, open_on: OpenOn) -> None:
-    """Each has the error, with its own path, and counts as one that has failed."""
-    backend = make_backend(lambda _: Fault(error=StoreUnavailableError("gone")))
-    store = open_on(backend)
-    outcomes = store.apply([Get(f"/{number}") for number in range(40)])
-    errors = [outcome.error for outcome in outcomes]
-    assert [error and error.path for error in errors] == [f"/{number}" for number in range(40)]
-    assert {*map(type, errors)} == {StoreUnavailableError}
-    assert store.metrics().failures["get"] == 40
 
 
 def test_apply_gives_one_outcome_for_each_in_order(store: MetadataStore) -> None:

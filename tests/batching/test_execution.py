@@ -15,7 +15,6 @@ import pytest
 from batchkeeper.batching import MetadataStore
 from batchkeeper.ops import (
     AuthenticationError,
-    Get,
     IndeterminateError,
     MetadataStoreError,
     Put,
@@ -174,18 +173,6 @@ def test_refused_reads_are_halved_too(make_backend: MakeBackend, opened: Opened)
     futures = in_one_batch(store, [f"/{number}" for number in range(5)], store.get)
     ends = [type(future.exception(0)) for future in futures]
     assert ends == [type(None), type(None), AuthenticationError, type(None), type(None)]
-
-
-def test_refused_gets_of_a_bulk_call_are_halved_too(
-    make_backend: MakeBackend, open_on: OpenOn
-) -> None:
-    """Only those to blame get the error of the refusal, and it counts for them alone."""
-    store = open_on(make_backend(refuse("/5", "/44")))
-    outcomes = store.apply([Get(f"/{number}") for number in range(50)])
-    failed = [outcome.op.path for outcome in outcomes if not outcome.ok]
-    assert failed == ["/5", "/44"]
-    metrics = store.metrics()
-    assert (metrics.failures["get"], metrics.operations["get"]) == (2, 50)
 
 
 def test_an_operation_refused_alone_gets_the_error_of_the_refusal(

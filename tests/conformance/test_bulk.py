@@ -37,20 +37,6 @@ def test_apply_gives_outcomes_in_order(store: bk.MetadataStore) -> None:
     assert store.apply([]) == []
 
 
-def test_many_gets_of_apply_are_read_together(store: bk.MetadataStore) -> None:
-    """Each of them has its value, or none."""
-    values = {f"/g/{number:04}": b"%d" % number * (number % 300) for number in range(400)}
-    assert all(outcome.ok for outcome in store.apply([*map(bk.Put, values, values.values())]))
-    paths = [*values, *(f"/none/{number}" for number in range(40)), "/g", *list(values)[::-1]]
-    outcomes = store.apply([*map(bk.Get, paths)])
-    assert [outcome.error for outcome in outcomes] == [None] * len(paths)
-    found = [outcome.result and outcome.result.value for outcome in outcomes]
-    assert found == [values.get(path) for path in paths]
-    stats = [outcome.result.stat for outcome in outcomes if outcome.result]
-    assert {stat.version for stat in stats} == {0}
-    assert [stat.path for stat in stats] == [path for path in paths if path in values]
-
-
 def test_apply_stream_starts_when_asked_and_keeps_order(store: bk.MetadataStore) -> None:
     """The stream takes nothing before its first next, and yields outcomes in the order given."""
     taken = 0
