@@ -819,14 +819,14 @@ static PyObject *all_results(PyObject *module, PyObject *args)
 typedef struct {
     PyObject_HEAD
     PyObject *sink, *timeout, *lanes, *queues, *intake;
-    PyObject *submit, *arrived, *append; /* methods of the engine and of its intake */
-    PyObject *clock, *make;              /* the module time, and the class of the futures */
-    Origin last;                         /* of the last operation; most are of its kind */
+    PyObject *submit, *arrived, *take_back, *append; /* methods of the engine and of its intake */
+    PyObject *clock, *make; /* the module time, and the class of the futures */
+    Origin last;            /* of the last operation; most are of its kind */
 } Entrance;
 
 #define PARTS(X)                                                                                   \
-    X(sink) X(timeout) X(lanes) X(queues) X(intake) X(submit) X(arrived) X(append) X(clock)        \
-    X(make) X(last.lane) X(last.writes) X(last.kind)
+    X(sink) X(timeout) X(lanes) X(queues) X(intake) X(submit) X(arrived) X(take_back) X(append)    \
+    X(clock) X(make) X(last.lane) X(last.writes) X(last.kind)
 
 static int entrance_init(Entrance *self, PyObject *args, PyObject *kwargs)
 {
@@ -836,25 +836,25 @@ static int entrance_init(Entrance *self, PyObject *args, PyObject *kwargs)
                                      &timeout)) {
         return -1;
     }
-    set(&self->sink, sink);
-    set(&self->timeout, timeout);
-    PyObject *queues = PyObject_GetAttrString(engine, "queues");
-    PyObject *intake = queues ? PyObject_GetAttrString(queues, "intake") : NULL;
-    PyObject **found[] = {&self->lanes, &self->submit, &self->arrived, &self->append};
-    PyObject *owners[] = {engine, engine, engine, intake};
-    const char *attributes[] = {"lanes", "submit", "arrived", "append"};
-    for (int i = 0; intake != NULL && i < 4; i++) {
-        PyObject *value = PyObject_GetAttrString(owners[i], attributes[i]);
-        set(found[i], value);
-        Py_XDECREF(value);
+    if (self->make != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "an Entrance is made once");
+        return -1;
     }
-    set(&self->clock, bound("time"));
-    set(&self->make, bound("OperationFuture"));
-    set(&self->queues, queues);
-    set(&self->intake, intake);
-    Py_XDECREF(queues);
-    Py_XDECREF(intake);
-    return PyErr_Occurred() ? -1 : 0;
+    PyObject *make = bound("OperationFuture"), *clock = make ? bound("time") : NULL;
+    if (clock == NULL || (self->queues = PyObject_GetAttrString(engine, "queues")) == NULL ||
+        (self->intake = PyObject_GetAttrString(self->queues, "intake")) == NULL ||
+        (self->append = PyObject_GetAttrString(self->intake, "append")) == NULL ||
+        (self->lanes = PyObject_GetAttrString(engine, "lanes")) == NULL ||
+        (self->submit = PyObject_GetAttrString(engine, "submit")) == NULL ||
+        (self->arrived = PyObject_GetAttrString(engine, "arrived")) == NULL ||
+        (self->take_back = PyObject_GetAttrString(engine, "take_back")) == NULL) {
+        return -1;
+    }
+    self->sink = Py_NewRef(sink);
+    self->timeout = Py_NewRef(timeout);
+    self->clock = Py_NewRef(clock);
+    self->make = Py_NewRef(make); /* last: it says that all is there */
+    return 0;
 }
 
 static int entrance_traverse(Entrance *self, visitproc visit, void *arg)
@@ -891,7 +891,7 @@ static int lay(Entrance *self, Entry *entry)
     double next = -1;
     if (!get_number(entry->lane, name_allowance, &allowance) ||
         !get_number(entry->lane, name_light, &light)) {
-        return -1;
+        return PyErr_Occurred() ? -1 : -2; /* a negative one allows nothing */
     }
     if (PyObject_Size(self->intake) >= allowance || entry->weight > light) {
         return PyErr_Occurred() ? -1 : -2;
@@ -904,38 +904,73 @@ static int lay(Entrance *self, Entry *entry)
     Py_XDECREF(watched);
     Py_XDECREF(none);
     /* Again, as in the twin. */
-    if (!get_number(entry->lane, name_allowance, &allowance)) {
-        return -1;
-    }
-    bool now = PyObject_Size(self->intake) > allowance || entry->deadline < next;
+    bool given = get_number(entry->lane, name_allowance, &allowance);
+    bool now = !given || PyObject_Size(self->intake) > allowance || entry->deadline < next;
     return PyErr_Occurred() ? -1 : now;
+}
+
+/* Fill an origin, to be freed in the end. */
+static bool origin_again(Entrance *self, Origin *origin, PyObject *kind, PyObject *now,
+                         PyObject *seconds)
+{
+    if (self->last.kind != kind) {
+        Origin found;
+        if (!origin_find(&found, kind, self->lanes, self->sink, now, seconds)) {
+            return false;
+        }
+        Origin old = self->last;
+        self->last = found;
+        Py_INCREF(kind);
+        Py_XDECREF(old.kind);
+        origin_free(&old);
+    }
+    /* A copy: an allocation may run finalizers, and these may call the store. */
+    *origin = self->last;
+    Py_INCREF(origin->lane);
+    Py_INCREF(origin->writes);
+    if (origin_time(origin, now, seconds)) {
+        return true;
+    }
+    origin_free(origin);
+    return false;
 }
 
 /* Return the entry of an operation, or NULL with an error. */
 static PyObject *entry_for(Entrance *self, PyObject *const *of, PyObject *seconds)
 {
-    Origin *origin = &self->last;
+    Origin origin;
     PyObject *now = PyObject_CallMethodObjArgs(self->clock, name_monotonic, NULL);
-    bool fine = now != NULL;
-    if (fine && origin->kind == of[0]) {
-        fine = origin_time(origin, now, seconds);
-    } else if (fine) {
-        Origin found;
-        fine = origin_find(&found, of[0], self->lanes, self->sink, now, seconds);
-        if (fine) {
-            Py_XDECREF(origin->kind);
-            origin_free(origin);
-            *origin = found;
-            Py_INCREF(origin->kind);
-        }
-    }
+    bool fine = now != NULL && origin_again(self, &origin, of[0], now, seconds);
     Py_XDECREF(now);
-    PyObject *entry = fine ? PyType_GenericNew(entry_type, NULL, NULL) : NULL;
-    if (entry != NULL && (fill((Entry *)entry, origin, of[1], of[3], of[4], of[5], Py_None) < 0 ||
+    if (!fine) {
+        return NULL;
+    }
+    PyObject *entry = PyType_GenericNew(entry_type, NULL, NULL);
+    if (entry != NULL && (fill((Entry *)entry, &origin, of[1], of[3], of[4], of[5], Py_None) < 0 ||
                           (of[5] != Py_None && !read_options_of(entry)))) {
         Py_CLEAR(entry);
     }
+    origin_free(&origin);
     return entry;
+}
+
+/* Let the engine see to an entry that lies in the intake; return false with an error. */
+static bool arrive(Entrance *self, PyObject *entry)
+{
+    PyObject *none = PyObject_CallFunctionObjArgs(self->arrived, entry, NULL);
+    if (none == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
+        /* Ctrl-C, perhaps before the call had begun. */
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        PyObject *taken = PyObject_CallFunction(self->take_back, "[O]", entry);
+        if (taken == NULL) {
+            PyErr_Clear();
+        }
+        Py_XDECREF(taken);
+        PyErr_Restore(type, value, traceback);
+    }
+    Py_XDECREF(none);
+    return none != NULL;
 }
 
 static PyObject *entrance_enter(Entrance *self, PyObject *const *args, Py_ssize_t count)
@@ -943,6 +978,10 @@ static PyObject *entrance_enter(Entrance *self, PyObject *const *args, Py_ssize_
     PyObject *of[] = {NULL, NULL, NULL, Py_None, Py_None, Py_None};
     if (count < 3 || count > 6) {
         PyErr_SetString(PyExc_TypeError, "a kind, a path and a timeout are needed, and their like");
+        return NULL;
+    }
+    if (self->make == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "an Entrance needs an engine");
         return NULL;
     }
     memcpy(of, args, (size_t)count * sizeof *args);
@@ -958,9 +997,10 @@ static PyObject *entrance_enter(Entrance *self, PyObject *const *args, Py_ssize_
         return NULL;
     }
     int laid = lay(self, (Entry *)entry);
-    if (laid > 0 || laid == -2) {
-        PyObject *rest = laid > 0 ? self->arrived : self->submit;
-        PyObject *none = PyObject_CallFunctionObjArgs(rest, entry, NULL);
+    if (laid > 0) {
+        laid = arrive(self, entry) ? 0 : -1;
+    } else if (laid == -2) {
+        PyObject *none = PyObject_CallFunctionObjArgs(self->submit, entry, NULL);
         laid = none != NULL ? 0 : -1;
         Py_XDECREF(none);
     }

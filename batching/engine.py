@@ -166,7 +166,7 @@ class Engine:
         except MetadataStoreError:
             raise
         except BaseException:  # KeyboardInterrupt
-            self._take_back([entry])
+            self.take_back([entry])
             raise
 
     def arrived(self, entry: Entry) -> None:
@@ -176,7 +176,7 @@ class Engine:
         except MetadataStoreError:
             raise
         except BaseException:  # KeyboardInterrupt
-            self._take_back([entry])
+            self.take_back([entry])
             raise
 
     def _enter(self, entry: Entry, when_full: WhenFull, block: bool) -> None:
@@ -230,7 +230,7 @@ class Engine:
             self._intake.remove(entry)
             raise refused(entry.path)
 
-    def _take_back(self, entries: Sequence[Entry]) -> None:
+    def take_back(self, entries: Sequence[Entry]) -> None:
         """Undo a submission that Ctrl-C interrupted, unless the operations were sent."""
         with self._lock:
             lost = [entry for entry in entries if entry.state == QUEUED]
@@ -263,7 +263,7 @@ class Engine:
         except MetadataStoreError:
             raise
         except BaseException:  # KeyboardInterrupt
-            self._take_back(entries)
+            self.take_back(entries)
             raise
 
     def _change(self, change: Callable[[], _T], *submitted: Entry) -> _T:

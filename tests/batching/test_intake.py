@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import batchkeeper as bk
 from batchkeeper.batching import MetadataStore, queues
 from batchkeeper.batching.accumulator import Accumulator
 from batchkeeper.batching.engine import engine_of
@@ -336,3 +338,37 @@ def test_what_an_abandoned_stream_has_submitted_is_cancelled(
     until(lambda: engine_of(store).writes.idle)
     store.flush()
     assert store.exists("/b").result(PATIENCE) is False
+
+
+def test_a_finalizer_that_calls_the_store_leaves_an_operation_what_it_is() -> None:
+    """The garbage collector may run it in the middle of a call, at any allocation."""
+
+    class Garbage:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            ended.append(store.delete("/other"))
+
+    ended: list[AnyFuture] = []
+    before = gc.get_threshold()
+    with bk.open_store("memory://finalizers") as store:
+        store.put("/a", b"kept").result()
+        gc.collect()
+        gc.disable()
+        gc.set_threshold(1)
+        try:
+            for _ in range(20):
+                store.put("/other", b"").result()
+                Garbage()
+                gc.enable()
+                found = store.get("/a")
+                gc.disable()
+                assert found.result(PATIENCE) == store.get("/a").result(PATIENCE)
+        finally:
+            gc.set_threshold(*before)
+            gc.enable()
+        assert [future.result(PATIENCE) for future in ended]
+        kept = store.get("/a").result()
+        assert kept is not None
+        assert kept.value == b"kept"

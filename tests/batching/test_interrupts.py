@@ -24,7 +24,7 @@ from .waiting import PATIENCE, AnyFuture, until
 
 @pytest.mark.slow
 @pytest.mark.parametrize("held", [False, True])
-@pytest.mark.parametrize("how", ["put", "again", "large", "apply", "single"])
+@pytest.mark.parametrize("how", ["put", "again", "large", "sooner", "apply", "single"])
 def test_an_interrupted_call_leaves_nothing_behind(
     make_backend: MakeBackend,
     open_on: OpenOn,
@@ -36,7 +36,8 @@ def test_an_interrupted_call_leaves_nothing_behind(
     """Interrupted at any point of a submission: flush returns, the path and the room are free.
 
     For an operation alone on its path, one behind another, one that finds others in the intake,
-    many at once, and a single execution; with waiting senders, and with busy senders.
+    one whose deadline is the first of all, many at once, and a single execution; with waiting
+    senders, and with busy senders.
     """
     for at in range(1, 1000):
         backend = make_backend(hold_all if held else None)
@@ -55,6 +56,7 @@ def test_an_interrupted_call_leaves_nothing_behind(
             "put": lambda store=store: store.put("/a", b""),  # type: ignore[misc]
             "again": lambda store=store: store.put("/first", b""),  # type: ignore[misc]
             "large": lambda store=store: store.put("/a", bytes(5000)),  # type: ignore[misc]
+            "sooner": lambda store=store: store.put("/a", b"", timeout=5.0),  # type: ignore[misc]
             "apply": lambda stream=stream: next(stream),  # type: ignore[misc]
             "single": lambda store=store: store.put("/a", b""),  # type: ignore[misc]
         }
@@ -66,7 +68,7 @@ def test_an_interrupted_call_leaves_nothing_behind(
         release_all(backend)
         after = [store.put(path, b"") for path in ("/a", "/b", "/first", "/c")]
         pool.submit(store.flush).result(PATIENCE)
-        if how == "put" and held:
+        if how in {"put", "sooner"} and held:
             assert after[0].result(0).version == int(went_through)
         for future in (*futures, *after):
             assert future.result(0).version in {0, 1, 2, 3}

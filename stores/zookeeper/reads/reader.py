@@ -226,7 +226,7 @@ class Reader:
         alone: set[int] = set()
         while waiting:
             packets = self._next_wave(opcodes, paths, waiting, unknown, alone, endings)
-            unknown *= _GROWTH
+            unknown = min(unknown * _GROWTH, len(paths))
             requests = [packet.request() for packet in packets]
             if after is not None:
                 # In one go: the server answers reads behind a write after the write.

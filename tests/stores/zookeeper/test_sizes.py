@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from types import NoneType
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
     Get,
+    GetResult,
     MetadataStoreError,
     Operation,
     Put,
@@ -21,6 +23,7 @@ from batchkeeper.ops import (
     ValueTooLargeError,
 )
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.reads import reader
 from batchkeeper.stores.zookeeper.session.sizes import ENVELOPE, Sizes
 from batchkeeper.stores.zookeeper.wire.errors import CONNECTION_LOSS
 from batchkeeper.testing.servers import ZooKeeperServer
@@ -125,6 +128,17 @@ def test_reads_with_long_paths_go_in_parts(opened: Callable[[str], ZooKeeperBack
         start + k for start in range(0, 100, 20) for k in range(4)
     ]
     assert backend.limits == opened(f"/long?jute_maxbuffer={_LIMIT}").limits
+
+
+def test_reads_that_take_many_rounds(
+    opened: Callable[[str], ZooKeeperBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, because the values are large."""
+    monkeypatch.setattr(reader, "_WAVE_BYTES", 1)
+    backend = opened("/rounds")
+    backend.write([Put("/a", b"x")], soon())
+    found = backend.read([Get("/a"), Get("/b")] * 40, soon())
+    assert kinds(found) == [GetResult, NoneType] * 40
 
 
 def test_a_tiny_limit(own_zookeeper: Callable[..., ZooKeeperServer]) -> None:
