@@ -819,13 +819,13 @@ static PyObject *all_results(PyObject *module, PyObject *args)
 typedef struct {
     PyObject_HEAD
     PyObject *sink, *timeout, *lanes, *queues, *intake;
-    PyObject *submit, *arrived, *take_back, *append; /* methods of the engine and of its intake */
+    PyObject *submit, *take_in, *take_back, *append; /* methods of the engine and of its intake */
     PyObject *clock, *make; /* the module time, and the class of the futures */
     Origin last;            /* of the last operation; most are of its kind */
 } Entrance;
 
 #define PARTS(X)                                                                                   \
-    X(sink) X(timeout) X(lanes) X(queues) X(intake) X(submit) X(arrived) X(take_back) X(append)    \
+    X(sink) X(timeout) X(lanes) X(queues) X(intake) X(submit) X(take_in) X(take_back) X(append)    \
     X(clock) X(make) X(last.lane) X(last.writes) X(last.kind)
 
 static int entrance_init(Entrance *self, PyObject *args, PyObject *kwargs)
@@ -846,7 +846,7 @@ static int entrance_init(Entrance *self, PyObject *args, PyObject *kwargs)
         (self->append = PyObject_GetAttrString(self->intake, "append")) == NULL ||
         (self->lanes = PyObject_GetAttrString(engine, "lanes")) == NULL ||
         (self->submit = PyObject_GetAttrString(engine, "submit")) == NULL ||
-        (self->arrived = PyObject_GetAttrString(engine, "arrived")) == NULL ||
+        (self->take_in = PyObject_GetAttrString(engine, "take_in")) == NULL ||
         (self->take_back = PyObject_GetAttrString(engine, "take_back")) == NULL) {
         return -1;
     }
@@ -957,15 +957,16 @@ static PyObject *entry_for(Entrance *self, PyObject *const *of, PyObject *second
 /* Let the engine see to an entry that lies in the intake; return false with an error. */
 static bool arrive(Entrance *self, PyObject *entry)
 {
-    PyObject *none = PyObject_CallFunctionObjArgs(self->arrived, entry, NULL);
-    if (none == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
-        /* Ctrl-C, perhaps before the call had begun. */
+    PyObject *none = PyObject_CallFunctionObjArgs(self->take_in, entry, NULL);
+    if (none == NULL) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
-        PyObject *taken = PyObject_CallFunction(self->take_back, "[O]", entry);
-        if (taken == NULL) {
-            PyErr_Clear();
+        PyObject *refusal = bound("MetadataStoreError"), *taken = NULL;
+        if (refusal != NULL && !PyErr_GivenExceptionMatches(type, refusal)) {
+            /* Ctrl-C, perhaps before the call had begun. */
+            taken = PyObject_CallFunction(self->take_back, "[O]", entry);
         }
+        PyErr_Clear();
         Py_XDECREF(taken);
         PyErr_Restore(type, value, traceback);
     }

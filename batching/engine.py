@@ -162,17 +162,7 @@ class Engine:
             # Only now: a sender that stops attending says so before its last look into the intake,
             # and several threads may have found the last place there.
             if len(intake) > lane.allowance or entry.deadline < self.queues.next_deadline:
-                self._take_in(entry)
-        except MetadataStoreError:
-            raise
-        except BaseException:  # KeyboardInterrupt
-            self.take_back([entry])
-            raise
-
-    def arrived(self, entry: Entry) -> None:
-        """Do the end of ``submit`` for an operation that has been laid into the intake."""
-        try:
-            self._take_in(entry)
+                self.take_in(entry)
         except MetadataStoreError:
             raise
         except BaseException:  # KeyboardInterrupt
@@ -214,7 +204,7 @@ class Engine:
                 assert isinstance(entry.answer, MetadataStoreError)
                 raise entry.answer
 
-    def _take_in(self, entry: Entry) -> None:
+    def take_in(self, entry: Entry) -> None:
         """Give an operation in the intake its place, because nobody else may look in time."""
 
         def take_in() -> None:

@@ -389,7 +389,12 @@ class Entrance:
         return future
 
 
-bind(OperationFuture=OperationFuture, check_seconds=check_seconds, time=time)
+bind(
+    MetadataStoreError=MetadataStoreError,
+    OperationFuture=OperationFuture,
+    check_seconds=check_seconds,
+    time=time,
+)
 
 
 def _wait(entry: Entry, timeout: float | None) -> None:

@@ -5,7 +5,6 @@ Both are written by hand, because the faces differ here in more than ``async`` a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -18,7 +17,6 @@ from ..ops.results import Outcome
 from ..stores.backend import Backend, Watches
 from .bulk import OutcomeStream
 from .engine import Engine
-from .entry import entry_of
 from .feeds import AskedWatch
 from .futures import Entrance, FutureSink, OperationFuture
 from .hooks import Hook
@@ -59,12 +57,7 @@ class StoreBase:
 
     def _submit(self, op: Operation, seconds: float) -> OperationFuture:
         """Submit an operation that its caller has made."""
-        engine = self._engine
-        entry = entry_of(op, engine.lanes, self._sink, time.monotonic(), seconds)
-        engine.submit(entry)
-        future = OperationFuture()
-        future._entry = entry
-        return future
+        return self._run(op.kind, op.path, seconds, op.value, op.expected_version, op.options)
 
     def _stream(self, ops: Iterable[Operation], seconds: float) -> OutcomeStream:
         return OutcomeStream(self._engine, ops, seconds)
