@@ -1038,15 +1038,16 @@ static PyType_Spec entrance_spec = {
 
 /* --- bulk calls: the twins are in batching/bulk.py */
 
-/* Append the entry of an operation to a list; say whether it is like the others of its kind, and
-   small enough. Return -1 with an error. */
+/* Append the entry of an operation, or of the get of a path, to a list; say whether it is like the
+   others of its kind, and small enough. Return -1 with an error. */
 static int append_plain(PyObject *made, PyObject *op, Origin *origin, Py_ssize_t value_bytes,
                         Py_ssize_t request_bytes, Py_ssize_t *size)
 {
-    PyObject *path = PyObject_GetAttr(op, name_path);
-    PyObject *value = PyObject_GetAttr(op, name_value);
-    PyObject *expected = PyObject_GetAttr(op, name_expected_version);
-    PyObject *options = PyObject_GetAttr(op, name_options);
+    bool bare = PyUnicode_CheckExact(op);
+    PyObject *path = bare ? Py_NewRef(op) : PyObject_GetAttr(op, name_path);
+    PyObject *value = bare ? Py_NewRef(Py_None) : PyObject_GetAttr(op, name_value);
+    PyObject *expected = bare ? Py_NewRef(Py_None) : PyObject_GetAttr(op, name_expected_version);
+    PyObject *options = bare ? Py_NewRef(Py_None) : PyObject_GetAttr(op, name_options);
     PyObject *entry = NULL;
     int status = -1;
     if (path == NULL || value == NULL || expected == NULL || options == NULL) {
@@ -1081,9 +1082,10 @@ static PyObject *plain_entries(PyObject *module, PyObject *args)
     (void)module;
     PyObject *ops, *plain, *lanes, *sink, *now, *timeout;
     Py_ssize_t place, end, value_bytes, request_bytes, most, size = 0;
-    if (!PyArg_ParseTuple(args, "OnnO!OOOOnnn:plain_entries", &ops, &place, &end, &PyTuple_Type,
+    int acyclic;
+    if (!PyArg_ParseTuple(args, "OnnO!OOOOnnnp:plain_entries", &ops, &place, &end, &PyTuple_Type,
                           &plain, &lanes, &sink, &now, &timeout, &value_bytes, &request_bytes,
-                          &most)) {
+                          &most, &acyclic)) {
         return NULL;
     }
     PyObject *made = PyList_New(0), *kind = NULL, *first = NULL;
@@ -1100,11 +1102,12 @@ static PyObject *plain_entries(PyObject *module, PyObject *args)
         }
         return made;
     }
-    if ((kind = PyObject_GetAttr(first, name_kind)) == NULL ||
+    kind = PyUnicode_CheckExact(first) ? Py_NewRef(name_get) : PyObject_GetAttr(first, name_kind);
+    if (kind == NULL ||
         !origin_find(&origin, kind, lanes, sink, now, timeout)) {
         goto failed;
     }
-    origin.cyclic = false; /* The callers are plain operations, and the sink is a thread's. */
+    origin.cyclic = !acyclic; /* The callers are plain operations, or paths. */
     for (int status = 1; status > 0 && place < end && size < most; place++) {
         PyObject *op = PySequence_GetItem(ops, place);
         if (op == NULL) {
@@ -1139,8 +1142,8 @@ static PyObject *take_outcomes(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "OOOO:take_outcomes", &waiting, &outcome, &error, &got)) {
         return NULL;
     }
-    Maker made_of;
-    bool fine = maker_open(&made_of, outcome, 3);
+    Maker made_of = {0};
+    bool bare = outcome == Py_None, fine = bare || maker_open(&made_of, outcome, 3);
     PyObject *taken = PyList_New(0);
     PyObject *popleft = PyObject_GetAttr(waiting, name_popleft);
     if (!fine || taken == NULL || popleft == NULL) {
@@ -1172,9 +1175,17 @@ static PyObject *take_outcomes(PyObject *module, PyObject *args)
             values += bytes;
         }
         PyObject *made = NULL;
+        if (failed > 0 && bare) {
+            PyErr_SetObject((PyObject *)Py_TYPE(entry->answer), entry->answer);
+            failed = -1;
+        }
         if (failed >= 0) {
             size += entry->weight;
             gets += entry->kind == name_get;
+        }
+        if (failed >= 0 && bare) {
+            made = Py_NewRef(entry->answer);
+        } else if (failed >= 0) {
             PyObject *result = failed ? Py_None : entry->answer;
             PyObject *reason = failed ? entry->answer : Py_None;
             maker_set(&made_of, 0, Py_NewRef(entry->caller));

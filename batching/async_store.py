@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterab
 from typing import Any, Literal, NoReturn, Self, overload
 
 from ..ops.capabilities import Capability
+from ..ops.errors import InvalidPathError
 from ..ops.operations import (
     ABSENT,
     ConditionOptions,
@@ -229,6 +230,27 @@ class AsyncMetadataStore(AsyncStoreBase):
         engine = self._engine
         check_operation(op, engine.limits, engine.capabilities, engine.name)
         return self._submit(op, self._seconds(timeout))
+
+    async def get_many(
+        self, paths: Iterable[str], *, timeout: float | None = None
+    ) -> list[GetResult | None]:
+        """Return the values of many paths with their stats, in the order given.
+
+        Each is what ``get`` would return, and no more than that: the paths have no moment in
+        common. This is the cheapest way to read values at known paths. It keeps them all in memory;
+        ``apply_stream`` reads with a bound.
+
+        Args:
+            paths: the paths; one may occur twice.
+            timeout: seconds that each get has from its submission, as with ``apply``.
+
+        Raises:
+            InvalidPathError: a path is not valid, or ``paths`` is a single one. Nothing was read.
+            MetadataStoreError: a get failed; the first error in the order of the paths.
+        """
+        if isinstance(paths, str):
+            raise InvalidPathError(f"paths is one path, not several: {paths!r}", path=paths)
+        return await self._many([*map(check_path, paths)], self._seconds(timeout))
 
     async def apply(
         self, ops: Iterable[Operation] | AsyncIterable[Operation], *, timeout: float | None = None

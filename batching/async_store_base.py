@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from ..ops.capabilities import Capability
 from ..ops.errors import MetadataStoreError, UnsupportedError
 from ..ops.operations import Kind, Operation, Options
-from ..ops.results import Outcome
+from ..ops.results import GetResult, Outcome
 from ..stores.backend import Backend, Watches
 from .async_watches import AsyncWatch
 from .bulk import Bulk, lies_ready
@@ -219,16 +219,20 @@ class AsyncStoreBase:
 
     async def _outcomes(
         self,
-        ops: Iterable[Operation] | AsyncIterable[Operation],
+        ops: Iterable[Any] | AsyncIterable[Operation],
         seconds: float,
         *,
         together: bool,
-    ) -> AsyncIterator[Outcome]:
+        bare: bool = False,
+    ) -> AsyncIterator[Any]:
         self._check_loop()
         sink = _BulkSink(self._loop)
-        bulk = Bulk(self._engine, seconds, sink, block=False)
-        source: Iterator[Operation] | AsyncIterator[Operation]
-        source = aiter(ops) if isinstance(ops, AsyncIterable) else iter(ops)
+        bulk = Bulk(self._engine, seconds, sink, block=False, bare=bare)
+        source: _Ready | Iterator[Operation] | AsyncIterator[Operation]
+        if isinstance(ops, AsyncIterable):
+            source = aiter(ops)
+        else:
+            source = _Ready(ops) if lies_ready(ops) else iter(ops)
         source_error: Exception | None = None
         reading = True
         try:
@@ -254,6 +258,10 @@ class AsyncStoreBase:
     ) -> list[Outcome]:
         return [outcome async for outcome in self._outcomes(ops, seconds, together=True)]
 
+    async def _many(self, paths: list[str], seconds: float) -> list[GetResult | None]:
+        found = self._outcomes(paths, seconds, together=True, bare=True)
+        return [result async for result in found]
+
     async def _walk(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run a call over many paths on another thread; it continues if the task is cancelled."""
         self._check_loop()
@@ -277,8 +285,16 @@ class AsyncStoreBase:
                 self._engine.release([entry])
 
 
+class _Ready:
+    """Operations that exist already, and the place of the next one."""
+
+    def __init__(self, ops: Sequence[Any]) -> None:
+        self.ops = ops
+        self.place = 0
+
+
 async def _read_some(
-    bulk: Bulk, source: Iterator[Operation] | AsyncIterator[Operation], together: bool
+    bulk: Bulk, source: _Ready | Iterator[Operation] | AsyncIterator[Operation], together: bool
 ) -> bool:
     """Submit some operations; say whether the source may have more."""
     if isinstance(source, AsyncIterator):
@@ -288,4 +304,7 @@ async def _read_some(
             return False
         return bulk.read_singly(iter((op,)), 1)
     await asyncio.sleep(0)  # Other tasks have their turn.
+    if isinstance(source, _Ready):
+        source.place = bulk.read_ready(source.ops, source.place)
+        return source.place < len(source.ops)
     return bulk.read_together(source) if together else bulk.read_singly(source)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Final, Self, TypeGuard
+from typing import Any, Final, Generic, Self, TypeGuard, TypeVar
 
 from ..ops.acceleration import accelerated
 from ..ops.errors import MetadataStoreError, StoreClosedError
@@ -31,7 +31,9 @@ from .execution import too_heavy
 from .lane import Lane
 from .reentry import midway, refused
 
-__all__ = ["Bulk", "OutcomeStream", "lies_ready"]
+__all__ = ["Bulk", "Collector", "OutcomeStream", "lies_ready"]
+
+_T = TypeVar("_T")
 
 # The number of operations submitted together. More would gain little and delay the first ones.
 _CHUNK: Final = 256
@@ -44,6 +46,8 @@ _WAITED: Final = 0.001
 
 # Operations that most bulk calls are made of.
 _PLAIN: Final = (Put, Get)
+# Those of ``get_many``: the paths alone.
+_PATHS: Final = (str,)
 
 _new = tuple.__new__
 
@@ -58,7 +62,7 @@ def lies_ready(ops: object) -> TypeGuard[Sequence[Operation]]:
 
 @accelerated
 def plain_entries(
-    ops: Sequence[Operation],
+    ops: Sequence[Operation | str],
     start: int,
     end: int,
     plain: tuple[type, ...],
@@ -69,28 +73,32 @@ def plain_entries(
     value_bytes: int,
     request_bytes: int,
     most: int,
+    acyclic: bool,
 ) -> list[Entry]:
     """Return the entries of the next operations, as far as they need no further check.
 
     Those are operations of one of the ``plain`` types, all of the same, without options, and within
-    the limits. They end with the one with which they have ``most`` bytes.
+    the limits. They end with the one with which they have ``most`` bytes. A path stands for its
+    get.
 
-    ``sink`` is that of a thread. A task's could lead back to the entries after its loop was closed,
-    and the twin's entries are unknown to the garbage collector.
+    ``acyclic`` says that nothing leads from ``sink`` back to the entries: the twin then makes
+    entries that are unknown to the garbage collector. The sink of a task leads there after its loop
+    was closed.
     """
     made: list[Entry] = []
-    cls, kind = type(ops[start]), ops[start].kind if type(ops[start]) in plain else None
-    size = 0
+    cls, size = type(ops[start]), 0
     for place in range(start, end):
         op = ops[place]
-        if kind is None or type(op) is not cls or op.options is not None or size >= most:
+        if cls not in plain or type(op) is not cls or size >= most:
             break
-        value = op.value
-        if value is not None and len(value) > value_bytes:
+        fields: tuple[Kind, str, bytes | None, int | None]
+        if isinstance(op, str):
+            fields = ("get", op, None, None)
+        elif op.options is None and (op.value is None or len(op.value) <= value_bytes):
+            fields = (op.kind, op.path, op.value, op.expected_version)
+        else:
             break
-        entry = Entry(
-            kind, op.path, value, op.expected_version, None, lanes, sink, now, timeout, op
-        )
+        entry = Entry(*fields, None, lanes, sink, now, timeout, op)
         if entry.weight > request_bytes:
             break
         made.append(entry)
@@ -101,16 +109,17 @@ def plain_entries(
 @accelerated
 def take_outcomes(
     waiting: deque[Entry],
-    outcome: type[Outcome],
+    outcome: type[Outcome] | None,
     error: type[MetadataStoreError],
     got: type[GetResult],
-) -> tuple[list[Outcome], int, int, int]:
+) -> tuple[list[Any], int, int, int]:
     """Take the oldest entries out, as far as they have ended.
 
     Return their outcomes, the bytes of the operations, the number of gets among them, and the bytes
-    of the values that these have brought.
+    of the values that these have brought. Without an ``outcome``, return the results alone, and
+    raise the first error.
     """
-    taken = []
+    taken: list[Any] = []
     size = gets = values = 0
     while waiting and waiting[0].state >= ENDED:
         entry = waiting.popleft()
@@ -119,6 +128,11 @@ def take_outcomes(
         gets += getattr(entry, "kind", None) == "get"  # a refused one may have none
         if type(answer) is got:
             values += len(answer[0])
+        if outcome is None:
+            if isinstance(answer, error):
+                raise answer
+            taken.append(answer)
+            continue
         failed = isinstance(answer, error)
         made = (entry.caller, None, answer) if failed else (entry.caller, answer, None)
         taken.append(_new(outcome, made))
@@ -126,13 +140,26 @@ def take_outcomes(
 
 
 class Bulk:
-    """The operations of one bulk call whose outcomes the caller has not received, in order."""
+    """The operations of one bulk call whose outcomes the caller has not received, in order.
 
-    def __init__(self, engine: Engine, timeout: float, sink: Sink, *, block: bool) -> None:
+    Args:
+        engine: the engine.
+        timeout: the seconds that each operation has.
+        sink: hears of the end of operations.
+        block: whether this thread waits if a queue is full.
+        bare: whether the call is given paths that were checked, and returns what their gets bring,
+            or raises the first error.
+    """
+
+    def __init__(
+        self, engine: Engine, timeout: float, sink: Sink, *, block: bool, bare: bool = False
+    ) -> None:
         self._engine = engine
+        self._plain = _PATHS if bare else _PLAIN
+        self._outcome = None if bare else Outcome
         self._timeout = timeout
         self._sink = sink
-        self._block = block  # whether this thread waits if a queue is full
+        self._block = block
         self._open: deque[Entry] = deque()  # their `caller` is the operation as it was given
         # The size of the larger queue alone. The batches in flight come on top of the queue, and
         # more would only make ended operations wait longer behind one that has not ended.
@@ -162,7 +189,7 @@ class Bulk:
         # Checking only the head is cheap; once it has ended, so has most of its batch.
         return bool(self._open) and self._open[0].state >= ENDED
 
-    def read_ready(self, ops: Sequence[Operation], start: int) -> int:
+    def read_ready(self, ops: Sequence[Operation | str], start: int) -> int:
         """Submit the next of operations that exist already; return the place of the one after them.
 
         If an operation is refused, the error is its outcome.
@@ -174,9 +201,10 @@ class Bulk:
         entries: list[Entry] = []
         while place < end and self._bytes < self._bytes_room:
             more = plain_entries(
-                *(ops, place, end, _PLAIN),
+                *(ops, place, end, self._plain),
                 *(engine.lanes, self._sink, now, self._timeout),
                 *(limits.value_bytes, limits.request_bytes, self._bytes_room - self._bytes),
+                self._block,  # a thread's sink
             )
             if more:
                 self._gets = self._gets or more[0].kind in BRINGS_VALUES
@@ -238,9 +266,11 @@ class Bulk:
                 return True
         return False
 
-    def _entry(self, op: Operation, now: float) -> Entry:
+    def _entry(self, op: Any, now: float) -> Entry:
         """Return the entry of an operation; an entry that has ended if the operation is refused."""
         engine = self._engine
+        if self._outcome is None and isinstance(op, str):
+            op = Get(op)
         limits = engine.limits
         try:
             check_operation(op, limits, engine.capabilities, engine.name)
@@ -253,10 +283,10 @@ class Bulk:
             return ended_at_once(op, error)
         return entry
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[Any]:
         """Remove the oldest operations that have ended, and return their outcomes."""
         ended, size, gets, values = take_outcomes(
-            self._open, Outcome, MetadataStoreError, GetResult
+            self._open, self._outcome, MetadataStoreError, GetResult
         )
         self._bytes -= size
         if gets:
@@ -321,53 +351,33 @@ class Bulk:
                     entry.submitted, entry.deadline = now, now + self._timeout
 
 
-class OutcomeStream(Iterator[Outcome]):
-    """The outcomes of operations, executed as they arrive, in the order given.
+class Collector(Generic[_T]):
+    """The calls that wait for one bulk call, in the caller's thread.
 
-    The stream starts at the first ``next``, and reads ahead at most as many operations and bytes as
-    the queues hold. Only one thread at a time may use it.
-
-    It is not a generator: the garbage collector closes a generator in any thread, also in a
-    sender's, where it could not wait for operations that were sent.
+    Args:
+        engine: the engine.
+        ops: the operations; if ``bare``, paths that were checked.
+        timeout: the seconds that each operation has.
+        bare: whether results are returned alone; see :class:`Bulk`.
     """
 
-    def __init__(self, engine: Engine, ops: Iterable[Operation], timeout: float) -> None:
+    def __init__(
+        self, engine: Engine, ops: Iterable[Any], timeout: float, *, bare: bool = False
+    ) -> None:
         self._engine = engine
         self._ops = ops
         self._together = False  # whether operations are also read together that do not lie ready
         self._source: Iterator[Operation] | None = None
         self._place = 0  # of the next operation, if they lie ready
         self._sink = _ThreadSink()
-        self._bulk = Bulk(engine, timeout, self._sink, block=True)
-        self._outcomes: deque[Outcome] = deque()  # removed from the bulk, not yet returned
+        self._bulk = Bulk(engine, timeout, self._sink, block=True, bare=bare)
         self._read = False  # whether the source is exhausted
         self._source_error: Exception | None = None
 
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Outcome:
-        """Wait for the next outcome and return it.
-
-        Raises:
-            StoreClosedError: this is a forked child, and only its parent receives the outcome.
-            Exception: an exception of ``ops``, after the outcomes of all operations before it.
-        """
-        if not self._outcomes:
-            bulk = self._bulk
-            try:
-                while not (self._read or bulk.full() or bulk.has_ended()):
-                    self._read_some()
-                self._outcomes.extend(self._wait())
-            except BaseException:  # KeyboardInterrupt, or the end of the stream
-                self.close()
-                raise
-        return self._outcomes.popleft()
-
-    def collect(self) -> list[Outcome]:
+    def collect(self) -> list[_T]:
         """Read and submit operations in chunks, and return all outcomes."""
         self._together = True
-        outcomes: list[Outcome] = []
+        outcomes: list[_T] = []
         bulk = self._bulk
         try:
             while not self._read:
@@ -387,7 +397,6 @@ class OutcomeStream(Iterator[Outcome]):
         """End early: cancel queued operations and wait for sent ones."""
         self._read = True
         self._source_error = None
-        self._outcomes.clear()
         try:
             self._engine.check_not_forked()
         except StoreClosedError:
@@ -418,7 +427,7 @@ class OutcomeStream(Iterator[Outcome]):
             self._read = True
             self._source_error = error
 
-    def _wait(self) -> list[Outcome]:
+    def _wait(self) -> list[_T]:
         """Return the next outcomes, at least one; at the end, raise the error or StopIteration."""
         head = self._bulk.head()
         if head is None:
@@ -430,6 +439,47 @@ class OutcomeStream(Iterator[Outcome]):
                 raise refused()
             self._sink.wait_for(head)
         return self._bulk.outcomes()
+
+
+class OutcomeStream(Collector[Outcome], Iterator[Outcome]):
+    """The outcomes of operations, executed as they arrive, in the order given.
+
+    The stream starts at the first ``next``, and reads ahead at most as many operations and bytes as
+    the queues hold. Only one thread at a time may use it.
+
+    It is not a generator: the garbage collector closes a generator in any thread, also in a
+    sender's, where it could not wait for operations that were sent.
+    """
+
+    def __init__(self, engine: Engine, ops: Iterable[Operation], timeout: float) -> None:
+        super().__init__(engine, ops, timeout)
+        self._outcomes: deque[Outcome] = deque()  # removed from the bulk, not yet returned
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Outcome:
+        """Wait for the next outcome and return it.
+
+        Raises:
+            StoreClosedError: this is a forked child, and only its parent receives the outcome.
+            Exception: an exception of ``ops``, after the outcomes of all operations before it.
+        """
+        if not self._outcomes:
+            bulk = self._bulk
+            try:
+                while not (self._read or bulk.full() or bulk.has_ended()):
+                    self._read_some()
+                self._outcomes.extend(self._wait())
+            except BaseException:  # KeyboardInterrupt, or the end of the stream
+                self.close()
+                raise
+        return self._outcomes.popleft()
+
+    def close(self) -> None:
+        """End early: cancel queued operations and wait for sent ones."""
+        self._outcomes.clear()
+        super().close()
 
 
 class _ThreadSink:

@@ -13,9 +13,9 @@ from typing import ParamSpec, TypeVar
 
 from ..ops.capabilities import Capability
 from ..ops.operations import Operation
-from ..ops.results import Outcome
+from ..ops.results import GetResult, Outcome
 from ..stores.backend import Backend, Watches
-from .bulk import OutcomeStream
+from .bulk import Collector, OutcomeStream
 from .engine import Engine
 from .feeds import AskedWatch
 from .futures import Entrance, FutureSink, OperationFuture
@@ -64,6 +64,9 @@ class StoreBase:
 
     def _collect(self, ops: Iterable[Operation], seconds: float) -> list[Outcome]:
         return OutcomeStream(self._engine, ops, seconds).collect()
+
+    def _many(self, paths: list[str], seconds: float) -> list[GetResult | None]:
+        return Collector[GetResult | None](self._engine, paths, seconds, bare=True).collect()
 
     def _walk(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """Run a call over many paths in this thread; return a future that has ended."""

@@ -397,10 +397,14 @@ def entries_of(function: Any, dice: Random, *, sink: Any = None) -> Any:
     start = dice.randrange(len(ops))
     limits = dice.choice((10, 60, 10_000)), dice.choice((30, 100, 10_000)), dice.randrange(1, 900)
     lanes = {"put": LANES[1], "get": LANES[0]}
-    plain = dice.choice(((Put, Get), (Put,)))
+    plain = dice.choice(((Put, Get), (Put,), (str,)))
     times = dice.choice(((1.0, 2.5), (2, 1)))
     chosen = tuple(ops) if dice.random() < 0.3 else ops
-    made = function(chosen, start, len(ops), plain, lanes, sink, *times, *limits)
+    if plain == (str,) and dice.random() < 0.8:
+        chosen = [getattr(op, "path", op) for op in ops]
+    made = function(
+        chosen, start, len(ops), plain, lanes, sink, *times, *limits, dice.random() < 0.5
+    )
     return [attributes(entry) for entry in made]
 
 
@@ -415,7 +419,7 @@ def test_bulk_calls_make_the_same_entries(seed: int) -> None:
 
 @given(seeds)
 def test_bulk_calls_take_the_same_outcomes(seed: int) -> None:
-    """Of the oldest that have ended, with the result or the error."""
+    """Of the oldest that have ended, with the result or the error; or results up to an error."""
 
     def take(function: Any, entries: list[Entry]) -> Any:
         waiting = deque(entries)
@@ -423,7 +427,12 @@ def test_bulk_calls_take_the_same_outcomes(seed: int) -> None:
         assert {*map(type, outcomes)} <= {Outcome}
         return [tuple(each) for each in outcomes], sizes, waiting
 
-    agree_on("take_outcomes", seed, take, states=(ENDED, ENDED, ENDED, CANCELLED, SENT))
+    def take_bare(function: Any, entries: list[Entry]) -> Any:
+        waiting = deque(entries)
+        return [function(waiting, None, MetadataStoreError, GetResult), waiting]
+
+    for how in (take, take_bare):
+        agree_on("take_outcomes", seed, how, states=(ENDED, ENDED, ENDED, CANCELLED, SENT))
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from batchkeeper.ops import (
     BadVersionError,
     Delete,
     Get,
+    InvalidPathError,
     NotFoundError,
     Operation,
     OperationTimeoutError,
@@ -495,6 +496,22 @@ def test_apply_gives_outcomes_in_order(make_backend: MakeBackend, source: Any) -
         assert await store.apply(source(iter([]))) == []
 
     run(make_backend(), test, write_queue_size=5, on_full="raise")
+
+
+def test_what_lies_ready_is_read_together(make_backend: MakeBackend) -> None:
+    """Operations and paths in a list, with more of them than the queue holds."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        ops: list[Any] = [*puts(300), "put", Get("/1")]
+        outcomes = await store.apply(ops)
+        assert [outcome.op for outcome in outcomes] == ops
+        assert [outcome.ok for outcome in outcomes] == [*[True] * 300, False, True]
+        found = await store.get_many([*(put.path for put in puts(300)), "/missing"])
+        assert [one and one.stat.path for one in found] == [*(put.path for put in puts(300)), None]
+        with pytest.raises(InvalidPathError):
+            await store.get_many("/1")
+
+    run(make_backend(), test, write_queue_size=5, read_queue_size=5, on_full="raise")
 
 
 @SOURCES

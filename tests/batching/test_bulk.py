@@ -18,6 +18,7 @@ from batchkeeper.ops import (
     Exists,
     Get,
     GetChildren,
+    InvalidPathError,
     InvalidSettingError,
     NotFoundError,
     Operation,
@@ -72,6 +73,39 @@ def test_apply_gives_one_outcome_for_each_in_order(store: MetadataStore) -> None
     assert results[4] is True
     assert (results[6], results[7]) == (None, None)
     assert all(outcome.result is None for outcome in outcomes if not outcome.ok)
+
+
+def test_get_many_gives_what_each_get_would(store: MetadataStore) -> None:
+    """In the order given, after the writes before it; bad input is refused before any read."""
+    paths = [f"/{number}" for number in range(700)]
+    puts = [store.put(path, path.encode()) for path in paths]
+    found = store.get_many(iter([*paths, "/missing", "/1"]))
+    assert [one and (one.value, one.stat) for one in found] == [
+        *((put.result().path.encode(), put.result()) for put in puts),
+        None,
+        (b"/1", puts[1].result()),
+    ]
+    assert store.get_many([]) == []
+    before = store.metrics().operations["get"]
+    for wrong in ("/1", ["/1", "1"], ["/1", None]):
+        with pytest.raises(InvalidPathError):
+            store.get_many(wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettingError):
+        store.get_many(["/1"], timeout=-1.0)
+    assert store.metrics().operations["get"] == before
+
+
+def test_get_many_raises_the_first_error(make_backend: MakeBackend, open_on: OpenOn) -> None:
+    """The error names its path, and the store goes on."""
+    gone = iter([Fault(error=StoreUnavailableError("gone"))])
+    store = open_on(make_backend(lambda call: next(gone, None)))
+    with pytest.raises(StoreUnavailableError) as caught:
+        store.get_many(["/a", "/b"], timeout=0.2)
+    assert caught.value.path == "/a"
+    assert store.get_many(["/a"]) == [None]
+    store.close()
+    with pytest.raises(StoreClosedError):
+        store.get_many(["/a"])
 
 
 def test_nothing_gives_nothing(store: MetadataStore) -> None:

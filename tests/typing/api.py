@@ -492,6 +492,7 @@ def bulk_for_threads(
     puts: list[bk.Put],
     later: AsyncIterable[bk.Operation],
 ) -> None:
+    assert_type(store.get_many(("/a",), timeout=1.0), list[bk.GetResult | None])
     assert_type(store.apply(ops, timeout=1.0), list[bk.Outcome])
     assert_type(store.apply(puts), list[bk.Outcome])
     assert_type(store.apply([bk.Put("/a", b""), bk.Get("/a")]), list[bk.Outcome])
@@ -609,6 +610,7 @@ async def bulk_for_tasks(
     puts: list[bk.Put],
     later: AsyncIterable[bk.Operation],
 ) -> None:
+    assert_type(await store.get_many(("/a",), timeout=1.0), list[bk.GetResult | None])
     assert_type(await store.apply(ops, timeout=1.0), list[bk.Outcome])
     assert_type(await store.apply(puts), list[bk.Outcome])
     assert_type(await store.apply(later), list[bk.Outcome])
