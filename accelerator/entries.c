@@ -1103,8 +1103,7 @@ static PyObject *plain_entries(PyObject *module, PyObject *args)
         return made;
     }
     kind = PyUnicode_CheckExact(first) ? Py_NewRef(name_get) : PyObject_GetAttr(first, name_kind);
-    if (kind == NULL ||
-        !origin_find(&origin, kind, lanes, sink, now, timeout)) {
+    if (kind == NULL || !origin_find(&origin, kind, lanes, sink, now, timeout)) {
         goto failed;
     }
     origin.cyclic = !acyclic; /* The callers are plain operations, or paths. */
@@ -1177,15 +1176,13 @@ static PyObject *take_outcomes(PyObject *module, PyObject *args)
         PyObject *made = NULL;
         if (failed > 0 && bare) {
             PyErr_SetObject((PyObject *)Py_TYPE(entry->answer), entry->answer);
-            failed = -1;
-        }
-        if (failed >= 0) {
+        } else if (failed >= 0) {
             size += entry->weight;
             gets += entry->kind == name_get;
         }
-        if (failed >= 0 && bare) {
+        if (failed == 0 && bare) {
             made = Py_NewRef(entry->answer);
-        } else if (failed >= 0) {
+        } else if (failed >= 0 && !bare) {
             PyObject *result = failed ? Py_None : entry->answer;
             PyObject *reason = failed ? entry->answer : Py_None;
             maker_set(&made_of, 0, Py_NewRef(entry->caller));

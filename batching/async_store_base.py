@@ -228,11 +228,11 @@ class AsyncStoreBase:
         self._check_loop()
         sink = _BulkSink(self._loop)
         bulk = Bulk(self._engine, seconds, sink, block=False, bare=bare)
-        source: _Ready | Iterator[Operation] | AsyncIterator[Operation]
+        source: Sequence[Operation] | Iterator[Operation] | AsyncIterator[Operation]
         if isinstance(ops, AsyncIterable):
             source = aiter(ops)
         else:
-            source = _Ready(ops) if lies_ready(ops) else iter(ops)
+            source = ops if lies_ready(ops) else iter(ops)
         source_error: Exception | None = None
         reading = True
         try:
@@ -285,16 +285,10 @@ class AsyncStoreBase:
                 self._engine.release([entry])
 
 
-class _Ready:
-    """Operations that exist already, and the place of the next one."""
-
-    def __init__(self, ops: Sequence[Any]) -> None:
-        self.ops = ops
-        self.place = 0
-
-
 async def _read_some(
-    bulk: Bulk, source: _Ready | Iterator[Operation] | AsyncIterator[Operation], together: bool
+    bulk: Bulk,
+    source: Sequence[Operation] | Iterator[Operation] | AsyncIterator[Operation],
+    together: bool,
 ) -> bool:
     """Submit some operations; say whether the source may have more."""
     if isinstance(source, AsyncIterator):
@@ -304,7 +298,6 @@ async def _read_some(
             return False
         return bulk.read_singly(iter((op,)), 1)
     await asyncio.sleep(0)  # Other tasks have their turn.
-    if isinstance(source, _Ready):
-        source.place = bulk.read_ready(source.ops, source.place)
-        return source.place < len(source.ops)
+    if isinstance(source, Sequence):
+        return bulk.read_ready(source)
     return bulk.read_together(source) if together else bulk.read_singly(source)

@@ -160,6 +160,7 @@ class Bulk:
         self._timeout = timeout
         self._sink = sink
         self._block = block
+        self._place = 0  # of the next operation to read, if they exist already
         self._open: deque[Entry] = deque()  # their `caller` is the operation as it was given
         # The size of the larger queue alone. The batches in flight come on top of the queue, and
         # more would only make ended operations wait longer behind one that has not ended.
@@ -189,14 +190,14 @@ class Bulk:
         # Checking only the head is cheap; once it has ended, so has most of its batch.
         return bool(self._open) and self._open[0].state >= ENDED
 
-    def read_ready(self, ops: Sequence[Operation | str], start: int) -> int:
-        """Submit the next of operations that exist already; return the place of the one after them.
+    def read_ready(self, ops: Sequence[Operation | str]) -> bool:
+        """Submit the next of operations that exist already; say whether there are more.
 
         If an operation is refused, the error is its outcome.
         """
         engine = self._engine
         limits = engine.limits
-        place, end = start, min(len(ops), start + min(_CHUNK, self._left()))
+        place, end = self._place, min(len(ops), self._place + min(_CHUNK, self._left()))
         now = time.monotonic()
         entries: list[Entry] = []
         while place < end and self._bytes < self._bytes_room:
@@ -221,8 +222,9 @@ class Bulk:
             else:
                 entries.append(entry)
                 self._bytes += entry.weight
+        self._place = place
         self._submit(entries)
-        return place
+        return place < len(ops)
 
     def read_together(self, source: Iterator[Operation]) -> bool:
         """Submit the next operations together, with one deadline; say whether there may be more.
@@ -352,7 +354,7 @@ class Bulk:
 
 
 class Collector(Generic[_T]):
-    """The calls that wait for one bulk call, in the caller's thread.
+    """Executes one bulk call in its caller's thread.
 
     Args:
         engine: the engine.
@@ -368,7 +370,6 @@ class Collector(Generic[_T]):
         self._ops = ops
         self._together = False  # whether operations are also read together that do not lie ready
         self._source: Iterator[Operation] | None = None
-        self._place = 0  # of the next operation, if they lie ready
         self._sink = _ThreadSink()
         self._bulk = Bulk(engine, timeout, self._sink, block=True, bare=bare)
         self._read = False  # whether the source is exhausted
@@ -414,8 +415,7 @@ class Collector(Generic[_T]):
     def _read_some(self) -> None:
         try:
             if lies_ready(self._ops):
-                self._place = self._bulk.read_ready(self._ops, self._place)
-                self._read = self._place >= len(self._ops)
+                self._read = not self._bulk.read_ready(self._ops)
                 return
             if self._source is None:
                 self._source = iter(self._ops)

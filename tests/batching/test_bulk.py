@@ -87,8 +87,13 @@ def test_get_many_gives_what_each_get_would(store: MetadataStore) -> None:
     ]
     assert store.get_many([]) == []
     before = store.metrics().operations["get"]
-    for wrong in ("/1", ["/1", "1"], ["/1", None]):
-        with pytest.raises(InvalidPathError):
+    for wrong, reason in (
+        ("/1", "one path"),
+        ("", "one path"),
+        (["/1", "1"], "start with"),
+        (["/1", None], "must be a str"),
+    ):
+        with pytest.raises(InvalidPathError, match=reason):
             store.get_many(wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidSettingError):
         store.get_many(["/1"], timeout=-1.0)
