@@ -386,6 +386,10 @@ enum { DEEPEST = 8 };
 static bool read_uint(Span *span, uint64_t *number)
 {
     uint64_t read = 0;
+    if (span->at < span->end && *span->at < 128) { /* most of them */
+        *number = *span->at++;
+        return true;
+    }
     for (int shift = 0; span->at < span->end; shift += 7) {
         unsigned char byte = *span->at++;
         if (shift == 63 && byte > 1) {

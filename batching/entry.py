@@ -40,6 +40,7 @@ __all__ = [
     "Sink",
     "assign_epoch",
     "common",
+    "deadlines",
     "ended_at_once",
     "entry_of",
     "move",
@@ -226,6 +227,13 @@ def common(entries: Sequence[Entry], name: str) -> Any:
 def total_weight(entries: Sequence[Entry]) -> int:
     """Return the bytes of entries."""
     return sum([entry.weight for entry in entries])
+
+
+@accelerated
+def deadlines(entries: Sequence[Entry]) -> tuple[float, float]:
+    """Return the earliest and the latest deadline of entries, of which there is one at least."""
+    ends = [entry.deadline for entry in entries]
+    return min(ends), max(ends)
 
 
 @accelerated

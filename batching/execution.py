@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, TypeAlias
 
 from ..ops.errors import (
@@ -18,13 +17,11 @@ from ..ops.errors import (
 )
 from ..ops.log import get_logger
 from ..stores.backend import Answer, Backend, Deadline, RequestRefusedError
-from .entry import QUEUED, ROOM, SENT, Entry
+from .entry import QUEUED, ROOM, SENT, Entry, deadlines
 
 __all__ = ["execute", "name_close", "overdue", "queue_full", "shut_out", "too_heavy"]
 
 log = get_logger("batchkeeper.engine")
-
-_deadline = attrgetter("deadline")
 
 #: Ends entries that were not sent with an error, before their batch has ended.
 EndEarly: TypeAlias = Callable[[Sequence[Entry], MetadataStoreError], None]
@@ -81,7 +78,7 @@ def _attempt(
     # A batch comes from one lane, so it contains only writes or only reads.
     call: Callable[[Any, float], Sequence[Answer]] = backend.write if writes else backend.read
     try:
-        answers = call(batch, Deadline.of([*map(_deadline, batch)]))
+        answers = call(batch, Deadline.of(deadlines(batch)))
         if len(answers) == len(batch):
             return answers
         raise RuntimeError(f"{len(answers)} answers to {len(batch)} operations")

@@ -373,6 +373,7 @@ def test_parts_are_joined_alike(seed: int, count: int) -> None:
 def test_the_others_agree(seed: int, callers: bool) -> None:
     """Weights, epochs, waits, types of answers, futures, common attributes."""
     agree_on("total_weight", seed, lambda f, e: f(e))
+    agree_on("deadlines", seed, lambda f, e: f(e))
     agree_on("assign_epoch", seed, lambda f, e: f(e, EPOCHS[0]))
     agree_on("waited", seed, lambda f, e: f(e, 7.25))
     agree_on("all_results", seed, lambda f, e: f(e, frozenset((bool, Stat, type(None)))))

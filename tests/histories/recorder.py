@@ -21,6 +21,8 @@ __all__ = ["PACE", "Client", "Workers", "work", "work_async"]
 
 # Much longer than every deadline: an operation that has not ended by then never will.
 PATIENCE = 90.0
+# A worker reads all its paths together after so many operations.
+_LOOK_AFTER = 20
 # Seconds between the operations of a worker. Without them, most of a history would lie between its
 # faults, where nothing happens, and take the CPU from all other tests.
 PACE = 0.01
@@ -76,6 +78,20 @@ class Client:
         made, future = self.submit(op)
         self.wait(made, future)
         return made
+
+    def look(self, chain: str, paths: Sequence[str]) -> None:
+        """Read paths with one bulk call, and record a get of each, in a chain of its own."""
+        made = [_record(chain, bk.Get(path)) for path in paths]
+        for one in made:
+            one.invoked = time.monotonic()
+        self._history.extend(made)
+        ended: Sequence[object]
+        try:
+            ended = self.store.get_many(paths)
+        except bk.MetadataStoreError as error:
+            ended = [error] * len(paths)
+        for one, found in zip(made, ended, strict=True):
+            _note(one, found)
 
     async def wait_async(self, made: Op, future: asyncio.Future[Any] | None) -> None:
         """Wait for the end of an operation of an asynchronous store, and record it."""
@@ -218,7 +234,11 @@ def work(
     """
     chooser = _Chooser(name, paths, name, transactions=client.transactions)
     under_way: deque[tuple[Op, Any]] = deque()
+    turns = 0
     while not stop():
+        turns += 1
+        if turns % _LOOK_AFTER == 0:
+            client.look(f"{name}.many", paths)
         under_way.append(client.submit(chooser.choose(), timeout()))
         if len(under_way) >= depth:
             made, future = under_way.popleft()

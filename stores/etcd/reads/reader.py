@@ -69,10 +69,10 @@ class Reader:
             if refusal.reason is not Reason.NO_SPACE:
                 raise
             answer = self._requests.ranges(body, deadline)
-        if gets := _gets(requests):
-            self._values.saw(gets, len(answer))
         with readable(write=False):
             answers, listings = parse_read(requests, answer, self._owns)
+        if values := [*map(type, answers)].count(GetResult):
+            self._values.saw(values, len(answer))
         for index, page in listings:
             request = requests[index]
             try:
