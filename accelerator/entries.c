@@ -344,6 +344,31 @@ static int each(PyObject *entries, int (*visit)(Entry *entry, void *context), vo
     return PyErr_Occurred() ? -1 : status;
 }
 
+static PyObject *column(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *requests, *name;
+    Walk walk;
+    if (!PyArg_ParseTuple(args, "OO!:column", &requests, &PyUnicode_Type, &name) ||
+        !walk_open(&walk, requests)) {
+        return NULL;
+    }
+    PyObject *values = PyList_New(0), *request;
+    while (values != NULL && (request = walk_next(&walk)) != NULL) {
+        PyObject *value = request_attribute(request, name);
+        if (value == NULL || PyList_Append(values, value) < 0) {
+            Py_CLEAR(values);
+        }
+        Py_XDECREF(value);
+        Py_DECREF(request);
+    }
+    Py_XDECREF(walk.iterator);
+    if (PyErr_Occurred()) {
+        Py_CLEAR(values);
+    }
+    return values;
+}
+
 static int move_one(Entry *entry, long state)
 {
     int from = entry->state;
@@ -1418,6 +1443,7 @@ PyMethodDef entries_methods[] = {
     {"all_results", all_results, METH_VARARGS, NULL},
     {"assign_epoch", assign_epoch, METH_VARARGS, NULL},
     {"check_path", check_path, METH_O, NULL},
+    {"column", column, METH_VARARGS, NULL},
     {"common", common, METH_VARARGS, NULL},
     {"deadlines", deadlines, METH_O, NULL},
     {"end_sent", end_sent, METH_VARARGS, NULL},

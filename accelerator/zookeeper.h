@@ -59,7 +59,7 @@ bool find_size(const Generations *known, PyObject *path, PyObject **size);
 /* The compiled functions, in the files named after the modules of their twins. */
 #define FUNCTIONS(X)                                                                               \
     X(add_puts) X(add_reads) X(answer_ops) X(multi_read) X(note_ops) X(parse_multi)                \
-    X(parse_multi_read)
+    X(parse_multi_read) X(place_values)
 #define DECLARE_FUNCTION(name) PyObject *name(PyObject *module, PyObject *arguments);
 FUNCTIONS(DECLARE_FUNCTION)
 #undef DECLARE_FUNCTION

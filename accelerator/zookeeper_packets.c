@@ -47,8 +47,11 @@ static Outcome add_read(Packing *packing, PyObject *place)
                             packing->sent_bytes + more > packing->usual))) {
         goto end;
     }
-    entry = untrack(Py_BuildValue("ly#", opcode == EXISTS ? (long)GET_DATA : opcode, text, bytes));
-    if (entry == NULL || PyList_Append(packing->encoded, entry) < 0 ||
+    entry = untrack(PyTuple_New(2));
+    if (entry == NULL ||
+        PyTuple_SetItem(entry, 0, PyLong_FromLong(opcode == EXISTS ? GET_DATA : opcode)) < 0 ||
+        PyTuple_SetItem(entry, 1, PyBytes_FromStringAndSize(text, bytes)) < 0 ||
+        PyErr_Occurred() || PyList_Append(packing->encoded, entry) < 0 ||
         PyList_Append(packing->reads, place) < 0) {
         outcome = FAILED;
         goto end;
@@ -106,4 +109,54 @@ PyObject *add_reads(PyObject *Py_UNUSED(module), PyObject *arguments)
     Py_XDECREF(packing.reads);
     Py_XDECREF(packing.encoded);
     return result;
+}
+
+/* Put the result of one get in its place; return STOP for another entry. */
+static Outcome place_value(PyObject *place, PyObject *entry, PyObject *paths, PyObject *endings,
+                           PyObject *sizes, PyObject *got, Py_ssize_t *total)
+{
+    if ((PyObject *)Py_TYPE(entry) != got) {
+        return STOP;
+    }
+    Py_ssize_t i = PyLong_AsSsize_t(place);
+    Py_ssize_t bytes = i < 0 ? -1 : PyObject_Size(PyTuple_GetItem(entry, 0));
+    PyObject *path = bytes < 0 ? NULL : item(paths, i);
+    PyObject *size = path == NULL ? NULL : PyLong_FromSsize_t(bytes);
+    bool fine = size != NULL && PyDict_SetItem(sizes, path, size) == 0 &&
+                PyList_SetItem(endings, i, Py_NewRef(entry)) == 0;
+    Py_XDECREF(path);
+    Py_XDECREF(size);
+    *total += fine ? bytes : 0;
+    return fine ? DONE : DEFER;
+}
+
+PyObject *place_values(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    PyObject *reads, *entries, *paths, *endings, *sizes, *got = bound("GetResult");
+    if (got == NULL ||
+        !PyArg_ParseTuple(arguments, "OOOO!O!:place_values", &reads, &entries, &paths, &PyList_Type,
+                          &endings, &PyDict_Type, &sizes)) {
+        return NULL;
+    }
+    Py_ssize_t count = length_of(entries), total = 0;
+    PyObject *others = PyList_New(0);
+    Outcome outcome = count >= 0 && count == length_of(reads) && others != NULL ? DONE : DEFER;
+    for (Py_ssize_t k = 0; outcome == DONE && k < count; k++) {
+        PyObject *place = item(reads, k), *entry = item(entries, k), *position;
+        outcome = place == NULL || entry == NULL
+                      ? DEFER
+                      : place_value(place, entry, paths, endings, sizes, got, &total);
+        if (outcome == STOP) {
+            position = PyLong_FromSsize_t(k);
+            outcome = position == NULL || PyList_Append(others, position) < 0 ? DEFER : DONE;
+            Py_XDECREF(position);
+        }
+        Py_XDECREF(place);
+        Py_XDECREF(entry);
+    }
+    if (outcome == DEFER) {
+        Py_XDECREF(others);
+        return defer("place_values", arguments);
+    }
+    return Py_BuildValue("(Nn)", others, total);
 }

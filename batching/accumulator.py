@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Final, Literal, Protocol, TypeAlias
 
 from ..ops.acceleration import accelerated
-from .entry import QUEUED, SENT, Entry, move, total_weight
+from .entry import QUEUED, SENT, Entry, move
 
 __all__ = ["Accumulator", "Cause", "ReadyQueue"]
 
@@ -111,15 +111,15 @@ class Accumulator:
         self.ready += 1
         self.ready_bytes += entry.weight
 
-    def add_all(self, entries: Sequence[Entry]) -> None:
-        """Add several ready entries."""
+    def add_all(self, entries: Sequence[Entry], size: int) -> None:
+        """Add several ready entries, which have ``size`` bytes together."""
         if self._entries + len(entries) > 2 * self._room:
             self._sweep()
         self._put(entries)
         self._run = None
         self._entries += len(entries)
         self.ready += len(entries)
-        self.ready_bytes += total_weight(entries)
+        self.ready_bytes += size
 
     def discard(self, entry: Entry) -> None:
         """Forget an entry that was added and has ended without being taken."""

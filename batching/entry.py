@@ -16,6 +16,7 @@ ended, even if it ended earlier at its deadline.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -231,9 +232,9 @@ def total_weight(entries: Sequence[Entry]) -> int:
 
 @accelerated
 def deadlines(entries: Sequence[Entry]) -> tuple[float, float]:
-    """Return the earliest and the latest deadline of entries, of which there is one at least."""
+    """Return the earliest and the latest deadline of entries."""
     ends = [entry.deadline for entry in entries]
-    return min(ends), max(ends)
+    return min(ends, default=math.inf), max(ends, default=-math.inf)
 
 
 @accelerated

@@ -47,6 +47,8 @@ from .settings import BatchingConfig
 
 __all__ = ["Queues", "WhenFull"]
 
+# Operations of one lane, and their bytes.
+_Part: TypeAlias = tuple[Lane, Sequence[Entry], int]
 WhenFull: TypeAlias = Literal["setting", "wait", "raise"]
 
 # At least this many seconds pass between two checks of the deadlines, so they cost little.
@@ -178,10 +180,11 @@ class Queues:
             for entry in entries:
                 self._place_behind(entry)
         else:
-            for lane, arrived in self._by_lane(entries):
+            parts = self._by_lane(entries)
+            for lane, arrived, size in parts:
                 lane.held += len(arrived)
-                lane.held_bytes += total_weight(arrived)
-            self._place(entries, own)
+                lane.held_bytes += size
+            self._place(entries, parts, own)
         self.reads.allow()
         self.writes.allow()
         epoch = self.epochs.current
@@ -224,21 +227,21 @@ class Queues:
             held_bytes[lane] = size
         return len(entries)
 
-    def _place(self, entries: list[Entry], own: Lane | None) -> None:
+    def _place(self, entries: list[Entry], parts: Sequence[_Part], own: Lane | None) -> None:
         """Give operations that have their room places in their lines, and in their queues."""
         may_go = self.lines.enter_all(entries)
-        for lane, going in self._by_lane(may_go):
-            lane.batches.add_all(going)
+        for lane, going, size in parts if may_go is entries else self._by_lane(may_go):
+            lane.batches.add_all(going, size)
             if lane is not own:
                 self.wake(lane, going[-1].submitted)
 
-    def _by_lane(self, entries: Sequence[Entry]) -> Sequence[tuple[Lane, Sequence[Entry]]]:
+    def _by_lane(self, entries: Sequence[Entry]) -> Sequence[_Part]:
         """Return entries by their lanes. Nearly always, there is one."""
         if lane := common(entries, "lane"):
-            return ((lane, entries),)
+            return ((lane, entries, total_weight(entries)),)
         lanes = (self.reads, self.writes)
         parts = [(lane, [entry for entry in entries if entry.lane is lane]) for lane in lanes]
-        return [(lane, own) for lane, own in parts if own]
+        return [(lane, own, total_weight(own)) for lane, own in parts if own]
 
     def open_intake(self) -> None:
         """Undo ``shut_intake``."""

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from threading import RLock, Thread, current_thread, main_thread
-from typing import Final, Literal, Protocol, Self, TypeAlias, TypeVar, get_args
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar, get_args
 
+from ..ops.acceleration import accelerated
 from ..ops.errors import MetadataStoreError, StoreUnavailableError
 from ..ops.operations import Kind, Options, Part, ReadKind, WriteKind
 from ..ops.results import Change, Range, Result, ScanResult, StatPage, WatchEvent
@@ -41,6 +42,7 @@ __all__ = [
     "WatchHandle",
     "Watches",
     "WriteRequest",
+    "column",
     "is_plain_put",
     "send_by",
     "start_thread",
@@ -94,6 +96,12 @@ class ReadRequest(Request, Protocol):
 
     @property
     def kind(self) -> ReadKind: ...
+
+
+@accelerated
+def column(requests: Sequence[Request], name: str) -> list[Any]:
+    """Return one attribute of each request."""
+    return [getattr(request, name) for request in requests]
 
 
 #: The outcome of one request: its result, or its error as a value.

@@ -374,6 +374,8 @@ def test_the_others_agree(seed: int, callers: bool) -> None:
     """Weights, epochs, waits, types of answers, futures, common attributes."""
     agree_on("total_weight", seed, lambda f, e: f(e))
     agree_on("deadlines", seed, lambda f, e: f(e))
+    for name in ("path", "value", "weight"):
+        agree_on("column", seed, lambda f, e, n=name: f(e, n))
     agree_on("assign_epoch", seed, lambda f, e: f(e, EPOCHS[0]))
     agree_on("waited", seed, lambda f, e: f(e, 7.25))
     agree_on("all_results", seed, lambda f, e: f(e, frozenset((bool, Stat, type(None)))))
@@ -446,6 +448,8 @@ def test_they_keep_no_memory() -> None:
             for name, rest in (
                 ("move", (SENT,)),
                 ("total_weight", ()),
+                ("deadlines", ()),
+                ("column", ("kind",)),
                 ("waited", (2.0,)),
                 ("all_results", (frozenset((bool,)),)),
                 ("end_unwatched", (FINISHED,)),

@@ -63,6 +63,7 @@ NAMES = (
     "note_ops",
     "parse_multi",
     "parse_multi_read",
+    "place_values",
 )
 
 # The twins agree.
@@ -226,6 +227,25 @@ def test_add_reads(data: st.DataObject) -> None:
     agree("add_reads", make)
 
 
+@MANY
+@given(st.data())
+def test_place_values(data: st.DataObject) -> None:
+    """Results of gets come into the same places, and the same sizes are noted."""
+    paths = data.draw(st.lists(PATHS, max_size=8))
+    reads = data.draw(st.lists(st.integers(-2, len(paths)), max_size=8))
+    stat = bk.Stat("/", 0, 0, 0, 0, ephemeral=False, owned=False)
+    values = st.sampled_from([b"", b"four"]).map(lambda value: bk.GetResult(value, stat))
+    entries = [data.draw(values | values | znodes() | st.just(-101)) for _ in reads]
+    entries = entries[: data.draw(st.sampled_from([8, 8, 8, 1]))]
+
+    def make() -> Call:
+        endings: list[object] = [None] * len(paths)
+        sizes = dict.fromkeys(paths[::2], 7)
+        return (reads, entries, paths, endings, sizes), (endings, sizes)
+
+    agree("place_values", make)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_arguments_of_other_types_do_no_harm(name: str) -> None:
@@ -338,6 +358,14 @@ def noting() -> Call:
     return (ops, PUTS, [put.path for put in PUTS], generations), (generations,)
 
 
+def placing() -> Call:
+    stat = bk.Stat("/1", 9, 6, 7, 8, ephemeral=False, owned=False)
+    endings: list[object] = [None, None]
+    sizes: dict[str, int] = {}
+    values = [bk.GetResult(b"abcd", stat), bk.GetResult(b"", stat)]
+    return ([1, 0], values, ["/1", "/2"], endings, sizes), (endings, sizes)
+
+
 FREQUENT: dict[str, Callable[[], Call]] = {
     "add_puts": plan,
     "add_reads": packing,
@@ -346,6 +374,7 @@ FREQUENT: dict[str, Callable[[], Call]] = {
     "note_ops": noting,
     "parse_multi": lambda: ((*planned(), 0), ()),
     "parse_multi_read": lambda: ((GETS, ["/1", "/2", "/3", "/"], GOT, 0), ()),
+    "place_values": placing,
 }
 
 

@@ -51,7 +51,7 @@ def test_cancelled_operations_that_came_together_make_room(
     lane = make_lane(room=4)
     for _ in range(20):
         entry = make_entry(lane)
-        lane.batches.add_all([entry])
+        lane.batches.add_all([entry], entry.weight)
         cancel(lane.batches, entry)
     assert lane.batches.ready == 0
 

@@ -104,7 +104,7 @@ class PartsMachine(RuleBasedStateMachine):
         may_go = list(self.lines.enter_all(entries))
         assert may_go == [entry for entry in entries if self.has_turn(entry)]
         if may_go:
-            lane.batches.add_all(may_go)
+            lane.batches.add_all(may_go, sum(entry.weight for entry in may_go))
             self.ready[writes] += may_go
 
     @precondition(lambda self: any(entry.state == QUEUED for entry in self.all))

@@ -194,7 +194,7 @@ def test_adding_and_taking(measure: Measure, store: bk.MetadataStore) -> None:
     def take() -> None:
         for entry in entries:
             entry.state = QUEUED
-        batches.add_all(entries)
+        batches.add_all(entries, COUNT * entries[0].weight)
         assert len(batches.take()) == COUNT
 
     measure(take)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ....ops.acceleration import accelerated
 from ....ops.errors import MetadataStoreError
+from ....ops.results import GetResult
 from ..wire.exchanges import Reply, parse_reply
 from ..wire.jute import EXISTS, GET_DATA, MULTI_READ, Found, multi_read, parse_reads, single_read
 from ..wire.nodes import Generations, size_of
@@ -21,6 +22,7 @@ __all__ = [
     "SMALL",
     "Packet",
     "add_reads",
+    "place_values",
 ]
 
 # The size of an answer is known only when it arrives, and the server builds it in its heap, which
@@ -153,3 +155,36 @@ def add_reads(
         end += 1
     packet.answer_bytes, packet.sent_bytes = answer_bytes, sent_bytes
     return end, added, unknown
+
+
+@accelerated
+def place_values(
+    reads: Sequence[int],
+    entries: Sequence[Found],
+    paths: Sequence[str],
+    endings: list[Any],
+    sizes: dict[str, int],
+    /,
+) -> tuple[list[int], int]:
+    """Put the results of gets in their places, and note the sizes of their values.
+
+    Args:
+        reads: the place of each entry.
+        entries: the answers.
+        paths: the full paths of all places.
+        endings: the result at each place.
+        sizes: the known sizes, by full path.
+
+    Returns:
+        the positions of the entries that are no results of gets, and the bytes of the values.
+    """
+    others = []
+    total = 0
+    for position, (place, entry) in enumerate(zip(reads, entries, strict=True)):
+        if type(entry) is not GetResult:
+            others.append(position)
+            continue
+        endings[place] = entry
+        sizes[paths[place]] = size = len(entry[0])
+        total += size
+    return others, total

@@ -9,7 +9,7 @@ from ....ops.errors import MetadataStoreError, ValueTooLargeError
 from ....ops.operations import ReadKind
 from ....ops.paths import children_of
 from ....ops.results import GetResult, Stat
-from ...backend import Answer, ReadRequest
+from ...backend import Answer, ReadRequest, column
 from ..session.connection import ZooKeeperConnection
 from ..session.sizes import ENVELOPE, Sizes
 from ..wire.errors import CONNECTION_LOSS, NO_NODE, UNIMPLEMENTED, refused
@@ -35,6 +35,7 @@ from .packets import (
     SMALL,
     Packet,
     add_reads,
+    place_values,
 )
 
 __all__ = ["BY_MULTI", "BY_SYNC", "CatchUp", "Reader"]
@@ -79,21 +80,22 @@ class Reader:
         Raises:
             MetadataStoreError: all of them failed with this error.
         """
-        chroot = self._chroot
-        opcodes = [  # Nearly all are gets.
-            GET_DATA if request.kind == "get" else _opcode(request.kind) for request in requests
-        ]
-        paths = [request.path for request in requests]
-        if chroot:
+        kinds: list[ReadKind] = column(requests, "kind")
+        gets: Sequence[str | None]
+        gets = paths = column(requests, "path")
+        opcodes = [GET_DATA] * len(kinds)
+        if kinds.count("get") < len(kinds):
+            opcodes = [*map(_opcode, kinds)]
+            gets = [
+                path if kind == "get" else None for path, kind in zip(paths, kinds, strict=True)
+            ]
+        if chroot := self._chroot:
             paths = [chroot + path if path != "/" else chroot for path in paths]
-        gets = [
-            request.path if opcode == GET_DATA else None
-            for request, opcode in zip(requests, opcodes, strict=True)
-        ]
         endings = self._fetch(opcodes, paths, deadline, _UNKNOWN_READS, gets)
         _raise_if_all_failed(endings)
+        if [*map(type, endings)].count(GetResult) == len(endings):
+            return cast("list[Answer]", endings)
         return [
-            # Nearly all are of this kind.
             ending if type(ending) is GetResult else self._answer(request, ending)
             for request, ending in zip(requests, endings, strict=True)
         ]
@@ -241,7 +243,7 @@ class Reader:
                 replies = self._sizes.exchange(requests, deadline, repeat=True)
             for packet, request, reply in zip(packets, requests, replies, strict=True):
                 opcode, reads = packet.opcode, packet.reads
-                answer = packet.parse(reply, [gets[i] for i in reads] if gets else ())
+                answer = packet.parse(reply, [*map(gets.__getitem__, reads)] if gets else ())
                 if isinstance(answer, MetadataStoreError):
                     for i in reads:
                         endings[i] = answer
@@ -341,10 +343,11 @@ class Reader:
         again = []
         sizes: dict[str, int] = {}
         exists = packet.opcode == EXISTS
-        for i, entry in zip(packet.reads, entries, strict=True):
-            if type(entry) is GetResult:
-                sizes[paths[i]] = len(entry[0])
-            elif type(entry) is ZNode:
+        young, _ = self._nodes.generations
+        others, total = place_values(packet.reads, entries, paths, endings, young)
+        for position in others:
+            i, entry = packet.reads[position], entries[position]
+            if type(entry) is ZNode:
                 size = entry[1]
                 if exists and size == 0:
                     # The value is null or empty; only getData shows which.
@@ -356,7 +359,8 @@ class Reader:
                 self._nodes.forget(paths[i])
             endings[i] = entry
         self._nodes.note_all(sizes)
-        self._nodes.learn(len(sizes), sum([size for size in sizes.values() if size > 0]))
+        values = len(entries) - len(others) + len(sizes)
+        self._nodes.learn(values, total + sum([size for size in sizes.values() if size > 0]))
         return again
 
 
