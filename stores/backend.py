@@ -42,6 +42,7 @@ __all__ = [
     "WatchHandle",
     "Watches",
     "WriteRequest",
+    "are_plain_puts",
     "column",
     "is_plain_put",
     "send_by",
@@ -99,9 +100,15 @@ class ReadRequest(Request, Protocol):
 
 
 @accelerated
-def column(requests: Sequence[Request], name: str) -> list[Any]:
+def column(requests: Sequence[Request | PartRequest], name: str) -> list[Any]:
     """Return one attribute of each request."""
     return [getattr(request, name) for request in requests]
+
+
+def are_plain_puts(writes: Sequence[PartRequest]) -> bool:
+    """Say whether :func:`is_plain_put` holds for all of the writes."""
+    puts = column(writes, "kind").count("put")
+    return puts == column(writes, "options").count(None) == len(writes)
 
 
 #: The outcome of one request: its result, or its error as a value.

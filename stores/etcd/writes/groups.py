@@ -32,7 +32,7 @@ from typing import Any, Final, Protocol, cast
 from ....ops.operations import ABSENT
 from ....ops.results import Stat
 from ....ops.steps import At, PutNext, PutValue, Step, lower
-from ...backend import Answer, PartRequest, WriteRequest
+from ...backend import Answer, PartRequest, WriteRequest, column
 from ..wire.fields import KEEP_LEASE, RETURN_OLD, leased, otherwise, put, then, transaction
 from .counters import Counters, Numbers
 from .forms import PUTS, Form, applied, form_of, refused, unexplained
@@ -212,7 +212,7 @@ class JointGroup(_Together):
         self._condition = condition
         self._ephemeral = ephemeral
         self._conditions: Sequence[PartRequest] = requests
-        if any(request.options is not None for request in requests):
+        if column(requests, "options").count(None) < len(requests):
             # Each condition once: many transactions may check one path. No other write of the batch
             # changes that path.
             parts = [part for request in requests for part in parts_of(request)]
@@ -221,7 +221,9 @@ class JointGroup(_Together):
             puts = [part for part in parts if part.value is not None]
             self.answered = cast("list[WriteRequest]", puts)
         # A key that is missing has no lease.
-        self._leases = [put for put in self.answered if leases and put.expected_version != ABSENT]
+        self._leases = (
+            [put for put in self.answered if put.expected_version != ABSENT] if leases else []
+        )
         self.depth = 1 + len(self._conditions) + len(self._leases)
 
     def field(self) -> bytes:

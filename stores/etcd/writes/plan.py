@@ -6,14 +6,14 @@ joins everything: it is applied as a whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from ....ops.errors import UnsupportedError
 from ....ops.operations import ABSENT, PutOptions, TransactionOptions
 from ....ops.paths import parent
 from ....ops.steps import lower, steps_in
-from ...backend import Answer, WriteRequest, is_plain_put
+from ...backend import Answer, WriteRequest, column, is_plain_put
 from ..wire.batches import even_parts, packed, parsed
 from ..wire.fields import otherwise, read_key
 from .counters import Counters, Numbers
@@ -117,7 +117,7 @@ class NestedPlan:
         self.requests = shared.requests
         self._size = size
         self.unsent: dict[int, Answer] = {}
-        joined: Sequence[int] = _joinable(requests, size) if joint else ()
+        joined: Sequence[int] = _joinable(requests, size, plain=plain) if joint else ()
         created = _ephemeral_creations(requests) if joint and not plain else ()
         if plain and guard and not joined:
             # The form of most batches, and of every lone put.
@@ -143,9 +143,14 @@ class NestedPlan:
         ephemeral: bool = False,
         leases: bool = False,
     ) -> Iterator[Group]:
-        requests = self.requests
-        for some in packed(places, self._size, lambda place: _conditions(requests[place])):
-            joint = [requests[place] for place in some]
+        requests, size = self.requests, self._size
+        parts: Iterable[Sequence[int]]
+        if isinstance(places, range):
+            parts = [places[start : start + size] for start in places[::size]]
+        else:
+            parts = packed(places, size, lambda place: _conditions(requests[place]))
+        for some in parts:
+            joint = [*map(requests.__getitem__, some)]
             yield JointGroup(
                 self._shared, some, joint, condition, ephemeral=ephemeral, leases=leases
             )
@@ -351,8 +356,18 @@ def _group_of(write: WriteRequest, guarded: bool) -> _GroupName:
     return "session" if is_ephemeral(write) else "separate"
 
 
-def _joinable(requests: Sequence[WriteRequest], size: int) -> list[int]:
-    """Return the places of the writes that may share their conditions; none if they are few."""
+def _joinable(requests: Sequence[WriteRequest], size: int, *, plain: bool) -> Sequence[int]:
+    """Return the places of the writes that may share their conditions; none if they are few.
+
+    A range means that they are all writes, and that each has one condition.
+    """
+    if plain and len(requests) >= _FEWEST_JOINT:
+        # Nearly all batches, and every operation in them would pay for the loop.
+        versions = column(requests, "expected_version")
+        if versions.count(None) == len(requests):
+            return ()
+        if None not in versions and column(requests, "kind").count("put") == len(requests):
+            return range(len(requests))
     found = [
         place
         for place, request in enumerate(requests)

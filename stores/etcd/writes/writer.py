@@ -21,7 +21,7 @@ from ....ops.operations import ABSENT
 from ....ops.paths import parent
 from ....ops.results import Stat
 from ....ops.steps import PutValue, Step, lower, steps_in
-from ...backend import Answer, WriteRequest, send_by
+from ...backend import Answer, WriteRequest, column, send_by
 from ...refusals import session_lost
 from ..session.guard import Guard
 from ..session.session import EtcdSession, SessionLease
@@ -405,6 +405,9 @@ class Writer:
 
 def _with_options(requests: Sequence[WriteRequest]) -> list[tuple[int, WriteRequest]]:
     """Return the few requests with options, and their places."""
+    options = column(requests, "options")
+    if options.count(None) == len(options):
+        return []
     return [
         (place, request) for place, request in enumerate(requests) if request.options is not None
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
 from ....ops.paths import OWN
@@ -59,6 +59,10 @@ class Nodes:
     def size(self, path: str) -> int | None:
         """Return the size of the value in bytes, ``NULL``, or ``None`` if it is not known."""
         return size_of(self.generations, path)
+
+    def unknown(self, paths: Iterable[str]) -> bool:
+        """Say whether none of the paths is known."""
+        return all(known.keys().isdisjoint(paths) for known in self.generations)
 
     def note(self, path: str, size: int) -> None:
         """Remember that ``path`` exists, with a value of ``size`` bytes or ``NULL``."""

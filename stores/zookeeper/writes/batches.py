@@ -7,7 +7,7 @@ from typing import Final
 
 from ....ops.errors import MetadataStoreError
 from ....ops.steps import Step, step_of
-from ...backend import Answer, PartRequest, WriteRequest, is_plain_put
+from ...backend import Answer, PartRequest, WriteRequest, are_plain_puts, column, is_plain_put
 from ...refusals import transaction_refused
 from ..wire.jute import DELETE, ZNode
 from ..wire.nodes import Nodes
@@ -62,7 +62,9 @@ class Batch:
         self.writes = writes
         self.requests: Sequence[PartRequest] = writes
         #: The paths as the server knows them, with the chroot.
-        self.paths = [chroot + request.path for request in writes]
+        self.paths = column(writes, "path")
+        if chroot:
+            self.paths = [chroot + path for path in self.paths]
         #: The known nodes, for guesses at those that the call has not read.
         self.nodes = nodes
         self.answers: list[Answer] = [UNDECIDED] * len(writes)
@@ -96,7 +98,8 @@ class Batch:
         #: For checks for ABSENT below an ephemeral node, by the last read: that node's path and the
         #: zxid of its creation.
         self.shelters: dict[int, tuple[str, int]] = {}
-        self._expand(chroot)
+        if not are_plain_puts(writes):
+            self._expand(chroot)
 
     def _expand(  # noqa: C901 - in one piece: every operation pays for each call
         self, chroot: str
@@ -144,7 +147,10 @@ class Batch:
     def sweep(self) -> None:
         """Remove decided requests from the pending ones."""
         answers = self.answers
-        self.pending = [i for i in self.pending if answers[i] is UNDECIDED]
+        if type(UNDECIDED) in set(map(type, answers)):
+            self.pending = [i for i in self.pending if answers[i] is UNDECIDED]
+        else:
+            self.pending = ()
 
     def refuse(self, i: int, error: MetadataStoreError) -> None:
         """Answer a request, or the transaction of which it is a part."""

@@ -31,7 +31,7 @@ from typing import Final
 
 from ....ops.errors import MetadataStoreError, SessionLostError
 from ....ops.steps import PutNext
-from ...backend import Answer, Tally, WriteRequest, is_plain_put, send_by
+from ...backend import Answer, Tally, WriteRequest, column, is_plain_put, send_by
 from ...refusals import session_lost
 from ..reads.reader import BY_MULTI, BY_SYNC, CatchUp, Reader
 from ..session.connection import ZooKeeperConnection
@@ -190,7 +190,11 @@ class Writer:
         ephemerals = batch.ephemerals
         places = batch.spread(pending) if batch.parts else pending
         if not steps and not ephemerals:
-            places = [k for k in places if requests[k].expected_version is not None]
+            versions = column(requests, "expected_version")
+            plain = versions.count(None) == len(versions)
+            if plain or (0 not in versions and nodes.unknown(paths)):
+                return False  # Puts, or creations of what nobody has seen.
+            places = [k for k in places if versions[k] is not None]
         unsure = []
         for k in places:
             if k not in steps:
