@@ -215,25 +215,26 @@ class AsyncStoreBase:
     def _stream(
         self, ops: Iterable[Operation] | AsyncIterable[Operation], seconds: float
     ) -> AsyncIterator[Outcome]:
-        return self._outcomes(ops, seconds, together=lies_ready(ops))
+        return self._outcomes(ops, seconds, keeps=False)
 
     async def _outcomes(
         self,
         ops: Iterable[Any] | AsyncIterable[Operation],
         seconds: float,
         *,
-        together: bool,
+        keeps: bool,
         bare: bool = False,
     ) -> AsyncIterator[Any]:
         self._check_loop()
         sink = _BulkSink(self._loop)
-        bulk = Bulk(self._engine, seconds, sink, block=False, bare=bare)
+        bulk = Bulk(self._engine, seconds, sink, block=False, keeps=keeps, bare=bare)
         source: Sequence[Operation] | Iterator[Operation] | AsyncIterator[Operation]
         if isinstance(ops, AsyncIterable):
             source = aiter(ops)
         else:
             source = ops if lies_ready(ops) else iter(ops)
         source_error: Exception | None = None
+        together = keeps or lies_ready(ops)
         reading = True
         try:
             while reading or bulk.head():
@@ -256,10 +257,10 @@ class AsyncStoreBase:
     async def _collect(
         self, ops: Iterable[Operation] | AsyncIterable[Operation], seconds: float
     ) -> list[Outcome]:
-        return [outcome async for outcome in self._outcomes(ops, seconds, together=True)]
+        return [outcome async for outcome in self._outcomes(ops, seconds, keeps=True)]
 
     async def _many(self, paths: list[str], seconds: float) -> list[GetResult | None]:
-        found = self._outcomes(paths, seconds, together=True, bare=True)
+        found = self._outcomes(paths, seconds, keeps=True, bare=True)
         return [result async for result in found]
 
     async def _walk(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:

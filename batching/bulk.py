@@ -147,14 +147,24 @@ class Bulk:
         timeout: the seconds that each operation has.
         sink: hears of the end of operations.
         block: whether this thread waits if a queue is full.
+        keeps: whether the caller keeps all outcomes, so that nothing is won by a bound for the
+            values that gets bring.
         bare: whether the call is given paths that were checked, and returns what their gets bring,
             or raises the first error.
     """
 
     def __init__(
-        self, engine: Engine, timeout: float, sink: Sink, *, block: bool, bare: bool = False
+        self,
+        engine: Engine,
+        timeout: float,
+        sink: Sink,
+        *,
+        block: bool,
+        keeps: bool,
+        bare: bool = False,
     ) -> None:
         self._engine = engine
+        self._keeps = keeps
         self._plain = _PATHS if bare else _PLAIN
         self._outcome = None if bare else Outcome
         self._timeout = timeout
@@ -168,7 +178,7 @@ class Bulk:
         self._bytes_room = engine.max_queued_bytes
         self._bytes = 0
         # Only ended gets show how much data gets return, so the call starts with few of them.
-        self._gets_room = _FIRST_GETS
+        self._gets_room = self._room if keeps else _FIRST_GETS
         self._got = self._got_bytes = 0
         self._gets = False  # whether the call has had a get
 
@@ -291,7 +301,7 @@ class Bulk:
             self._open, self._outcome, MetadataStoreError, GetResult
         )
         self._bytes -= size
-        if gets:
+        if gets and not self._keeps:
             self._learn(gets, values)
         return ended
 
@@ -360,24 +370,31 @@ class Collector(Generic[_T]):
         engine: the engine.
         ops: the operations; if ``bare``, paths that were checked.
         timeout: the seconds that each operation has.
+        keeps: whether the caller keeps all outcomes. Operations are then also read together that do
+            not lie ready.
         bare: whether results are returned alone; see :class:`Bulk`.
     """
 
     def __init__(
-        self, engine: Engine, ops: Iterable[Any], timeout: float, *, bare: bool = False
+        self,
+        engine: Engine,
+        ops: Iterable[Any],
+        timeout: float,
+        *,
+        keeps: bool = True,
+        bare: bool = False,
     ) -> None:
         self._engine = engine
         self._ops = ops
-        self._together = False  # whether operations are also read together that do not lie ready
+        self._keeps = keeps
         self._source: Iterator[Operation] | None = None
         self._sink = _ThreadSink()
-        self._bulk = Bulk(engine, timeout, self._sink, block=True, bare=bare)
+        self._bulk = Bulk(engine, timeout, self._sink, block=True, keeps=keeps, bare=bare)
         self._read = False  # whether the source is exhausted
         self._source_error: Exception | None = None
 
     def collect(self) -> list[_T]:
         """Read and submit operations in chunks, and return all outcomes."""
-        self._together = True
         outcomes: list[_T] = []
         bulk = self._bulk
         try:
@@ -419,7 +436,7 @@ class Collector(Generic[_T]):
                 return
             if self._source is None:
                 self._source = iter(self._ops)
-            if self._together:
+            if self._keeps:
                 self._read = not self._bulk.read_together(self._source)
             else:
                 self._read = not self._bulk.read_singly(self._source)
@@ -452,7 +469,7 @@ class OutcomeStream(Collector[Outcome], Iterator[Outcome]):
     """
 
     def __init__(self, engine: Engine, ops: Iterable[Operation], timeout: float) -> None:
-        super().__init__(engine, ops, timeout)
+        super().__init__(engine, ops, timeout, keeps=False)
         self._outcomes: deque[Outcome] = deque()  # removed from the bulk, not yet returned
 
     def __iter__(self) -> Self:

@@ -63,7 +63,7 @@ class StoreBase:
         return OutcomeStream(self._engine, ops, seconds)
 
     def _collect(self, ops: Iterable[Operation], seconds: float) -> list[Outcome]:
-        return OutcomeStream(self._engine, ops, seconds).collect()
+        return Collector[Outcome](self._engine, ops, seconds).collect()
 
     def _many(self, paths: list[str], seconds: float) -> list[GetResult | None]:
         return Collector[GetResult | None](self._engine, paths, seconds, bare=True).collect()

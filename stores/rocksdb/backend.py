@@ -33,6 +33,7 @@ from ..backend import (
     Watches,
     WatchHandle,
     WriteRequest,
+    column,
     is_plain_put,
 )
 from ..refusals import State, decide
@@ -120,14 +121,14 @@ class _Reader:
         )
 
     def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
-        keys = [request.path.encode() for request in requests]
+        keys = [*map(str.encode, column(requests, "path"))]
         with self._database:
             try:
                 answers = self._answers(requests, keys)
             except Exception as error:
                 raise self._database.unreadable(error, requests) from error
             if self._commits.unsynced:
-                alone = {request.kind for request in requests} <= _OF_ONE_RECORD
+                alone = _OF_ONE_RECORD.issuperset(column(requests, "kind"))
                 self._commits.wait_to_read(keys if alone else None)
             return answers
 
@@ -212,7 +213,7 @@ class _RocksBackend(_Reader):
         return self
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
-        keys = [request.path.encode() for request in requests]
+        keys = [*map(str.encode, column(requests, "path"))]
         with self._database:
             with self._commits.writing(deadline):
                 answers, number, changed = self._write(requests, keys)
@@ -227,7 +228,7 @@ class _RocksBackend(_Reader):
         drafted = None
         try:
             # A list, because a generator would take longer.
-            if not any([request.options for request in requests]):  # noqa: C419
+            if column(requests, "options").count(None) == len(requests):
                 drafted = self._decide_plain(requests, keys)
             if drafted is None:
                 drafted = draft(self._database, commits, self.session, requests)
