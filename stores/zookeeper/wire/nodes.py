@@ -64,6 +64,10 @@ class Nodes:
         """Say whether none of the paths is known."""
         return all(known.keys().isdisjoint(paths) for known in self.generations)
 
+    def unknown_of(self, paths: Iterable[str]) -> set[str]:
+        """Return those of the paths that are not known."""
+        return set(paths).difference(*self.generations)
+
     def note(self, path: str, size: int) -> None:
         """Remember that ``path`` exists, with a value of ``size`` bytes or ``NULL``."""
         self.note_all({path: size})

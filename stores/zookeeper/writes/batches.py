@@ -53,6 +53,7 @@ class Batch:
         "skips",
         "steps",
         "tentative",
+        "unknown",
         "uprooted",
         "whole",
         "writes",
@@ -77,6 +78,8 @@ class Batch:
         #: number. They are decided when that connection has applied a multi.
         self.tentative: Sequence[int] = ()
         self.connection = 0
+        #: The puts that depend on a guess whether there is a node, as far as somebody asks.
+        self.unknown: Sequence[int] = ()
         #: Requests of multis that failed because their parents were not as expected.
         self.uprooted: list[int] = []
         #: The error with which all requests of the call ended together.

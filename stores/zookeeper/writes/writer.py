@@ -60,6 +60,7 @@ from ..wire.nodes import NULL, Nodes
 from .batches import UNDECIDED, Batch, parent_of
 from .forms import is_ephemeral, may_create, may_go, must_read, refusal
 from .groups import Group
+from .guesses import Guesses
 from .outcomes import SecondRead, answer, fleeting, gather, members, note_ops, recover
 from .plan import MultiPlan
 from .settling import Applied, MultiSettler, Outcome, TooLong
@@ -83,10 +84,6 @@ _UPROOTED: Final = frozenset(
         *((opcode, NO_NODE) for opcode in (CREATE, EPHEMERAL, SEQUENTIAL, PROBE)),
     }
 )
-
-# If the first guess was wrong for more than this share of calls, the writer reads nodes first.
-_READ_FIRST: Final = 0.5
-_WEIGHT: Final = 0.125
 
 
 class Writer:
@@ -114,8 +111,7 @@ class Writer:
         self._chroot = chroot
         self._acl = acl
         self._tally = tally
-        # How often the first guess was wrong lately, 0 to 1. No lock, because it is a guess.
-        self._wrong = 0.0
+        self._guesses = Guesses(nodes)
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> list[Answer]:
         """Return one answer for each write.
@@ -129,10 +125,10 @@ class Writer:
             read_first = self._read_first(batch, send_by(deadline))
             while batch.pending or self._reopen(batch, deadline):
                 failed = self._round(batch, deadline)
-                if batch.rounds == 1 and not read_first:
-                    self._learn(bool(failed))
                 if failed:
                     self._refuse_by_nodes(batch, failed, deadline, after=None)
+                if batch.rounds == 1 and not read_first:
+                    self._guesses.learn(batch, wrong=bool(failed))
                 if batch.uprooted:
                     self._read_parents(batch, deadline)
                 self._enter_session(batch)
@@ -160,9 +156,6 @@ class Writer:
                 batch.answers[i] = session_lost(batch.writes[i])
         batch.sweep()
 
-    def _learn(self, wrong: bool) -> None:
-        self._wrong += _WEIGHT * (wrong - self._wrong)
-
     def _read_first(self, batch: Batch, deadline: float) -> bool:
         """Read nodes before the first round if that is needed, or has been cheaper lately.
 
@@ -179,12 +172,14 @@ class Writer:
         self, batch: Batch, deadline: float
     ) -> bool:
         pending = batch.pending
-        if self._wrong > _READ_FIRST:
+        self._guesses.begin(batch)
+        if self._guesses.fail:
             guesses = [batch.form(k) for k in batch.spread(pending)]
             self._refuse_by_nodes(batch, pending, deadline, after=BY_SYNC)
             # If the guesses are unchanged and nothing was refused, the read was not needed.
             again = (batch.form(k) for k in batch.spread(batch.pending))
-            self._learn(len(batch.pending) < len(pending) or any(map(ne, guesses, again)))
+            wrong = len(batch.pending) < len(pending) or any(map(ne, guesses, again))
+            self._guesses.learn(batch, wrong=wrong)
             return True
         requests, paths, steps, nodes = batch.requests, batch.paths, batch.steps, self._nodes
         ephemerals = batch.ephemerals

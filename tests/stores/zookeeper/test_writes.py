@@ -35,7 +35,7 @@ from batchkeeper.stores.backend import PartRequest
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.reads.reader import Reader
 from batchkeeper.stores.zookeeper.session.connection import ZooKeeperConnection
-from batchkeeper.stores.zookeeper.wire.jute import MULTI_READ
+from batchkeeper.stores.zookeeper.wire.jute import MULTI, MULTI_READ
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon
@@ -189,6 +189,37 @@ def test_calls_that_always_conflict_look_first(backend: ZooKeeperBackend) -> Non
         assert isinstance(made, Stat)
         assert isinstance(refused, BadVersionError)
         assert again.version == i
+
+
+def test_puts_learn_whether_paths_that_nobody_has_seen_have_values(
+    opened: Connect, backend: ZooKeeperBackend, connection: ZooKeeperConnection
+) -> None:
+    """Each soon costs one request: if they exist, if they do not, and if they do again."""
+    old = {"a": 1, "b": 0, "c": 1}
+    write(opened(), *[Put(f"/{top}/{i}", b"0") for top in old if old[top] for i in range(40)])
+    multis, reads = bodies_of(connection, MULTI), bodies_of(connection, MULTI_READ)
+    for top, version in old.items():
+        for i in range(40):
+            if i == 20:
+                multis.clear()
+                reads.clear()
+            (stat,) = write(backend, Put(f"/{top}/{i}", b"1"))
+            assert stat.version == version
+        assert (len(multis), reads) == (20, [])
+
+
+def test_calls_with_both_kinds_of_paths_look_first(
+    opened: Connect, backend: ZooKeeperBackend, connection: ZooKeeperConnection
+) -> None:
+    """No guess suits old and new paths together, so their multi comes after a read."""
+    write(opened(), *[Put(f"/a/{i}", b"0") for i in range(20)])
+    multis = bodies_of(connection, MULTI)
+    for i in range(20):
+        if i == 10:
+            multis.clear()
+        one, other = write(backend, Put(f"/a/{i}", b"1"), Put(f"/b/{i}", b"1"))
+        assert (one.version, other.version) == (1, 0)
+    assert len(multis) == 10
 
 
 def test_the_stat_that_a_put_gives_is_the_one_that_a_get_finds(backend: ZooKeeperBackend) -> None:

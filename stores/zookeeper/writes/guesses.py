@@ -1,0 +1,65 @@
+"""Guesses what is at paths that the client has not seen: a put has to create a node, or to set it.
+
+At first, nothing is taken to be there, and puts create. If that is wrong most of the time, and puts
+have met only nodes lately, they set. If they have met both, nodes are read before the first multi,
+until guesses are right again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...backend import column, is_plain_put
+from ..wire.nodes import Nodes
+from .batches import Batch
+
+__all__ = ["Guesses"]
+
+# The weight of a call in the share of wrong guesses. Above the first share, the paths that are
+# guessed at are noted; above the second, something changes.
+_WEIGHT: Final = 0.125
+_DOUBT: Final = 0.25
+_WRONG: Final = 0.5
+
+
+class Guesses:
+    """The guesses of a writer. Several threads use it without a lock: a race loses only a guess.
+
+    Args:
+        nodes: the memory of nodes.
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._there = False  # whether unknown paths are taken to have nodes
+        self._wrong = 0.0  # how often guesses were wrong lately, 0 to 1
+
+    @property
+    def fail(self) -> bool:
+        """Whether guesses are wrong so often that nodes should be read first."""
+        return self._wrong > _WRONG
+
+    def begin(self, batch: Batch) -> None:
+        """Guess at the unknown paths of puts."""
+        if not self._there and self._wrong <= _DOUBT:
+            return  # What costs nothing is nearly always right.
+        paths = batch.paths
+        unknown = self._nodes.unknown_of(paths)
+        if unknown and None in (versions := column(batch.writes, "expected_version")):
+            batch.unknown = [
+                i
+                for i, write in enumerate(batch.writes)
+                if versions[i] is None and paths[i] in unknown and is_plain_put(write)
+            ]
+        if self._there:
+            size = int(self._nodes.mean or 0)
+            self._nodes.note_all(dict.fromkeys([paths[i] for i in batch.unknown], size))
+
+    def learn(self, batch: Batch, *, wrong: bool) -> None:
+        """Learn from a call whether its guesses were wrong, and from its reads what is right."""
+        self._wrong += _WEIGHT * (wrong - self._wrong)
+        if wrong and self.fail:
+            found = {batch.seen[i] is not None for i in batch.unknown if i in batch.seen}
+            if found == {not self._there}:
+                self._there = not self._there
+                self._wrong = 0.0
