@@ -886,7 +886,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *sink, *timeout, *lanes, *queues, *intake;
     PyObject *submit, *take_in, *take_back, *append; /* methods of the engine and of its intake */
-    PyObject *clock, *make; /* the module time, and the class of the futures */
+    PyObject *clock, *make; /* time.monotonic, and the class of the futures */
     Origin last;            /* of the last operation; most are of its kind */
 } Entrance;
 
@@ -906,8 +906,9 @@ static int entrance_init(Entrance *self, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_RuntimeError, "an Entrance is made once");
         return -1;
     }
-    PyObject *make = bound("OperationFuture"), *clock = make ? bound("time") : NULL;
-    if (clock == NULL || (self->queues = PyObject_GetAttrString(engine, "queues")) == NULL ||
+    PyObject *make = bound("OperationFuture"), *time = make ? bound("time") : NULL;
+    if (time == NULL || (self->clock = PyObject_GetAttr(time, name_monotonic)) == NULL ||
+        (self->queues = PyObject_GetAttrString(engine, "queues")) == NULL ||
         (self->intake = PyObject_GetAttrString(self->queues, "intake")) == NULL ||
         (self->append = PyObject_GetAttrString(self->intake, "append")) == NULL ||
         (self->lanes = PyObject_GetAttrString(engine, "lanes")) == NULL ||
@@ -918,7 +919,6 @@ static int entrance_init(Entrance *self, PyObject *args, PyObject *kwargs)
     }
     self->sink = Py_NewRef(sink);
     self->timeout = Py_NewRef(timeout);
-    self->clock = Py_NewRef(clock);
     self->make = Py_NewRef(make); /* last: it says that all is there */
     return 0;
 }
@@ -1005,7 +1005,7 @@ static bool origin_again(Entrance *self, Origin *origin, PyObject *kind, PyObjec
 static PyObject *entry_for(Entrance *self, PyObject *const *of, PyObject *seconds)
 {
     Origin origin;
-    PyObject *now = PyObject_CallMethodObjArgs(self->clock, name_monotonic, NULL);
+    PyObject *now = PyObject_CallNoArgs(self->clock);
     bool fine = now != NULL && origin_again(self, &origin, of[0], now, seconds);
     Py_XDECREF(now);
     if (!fine) {
@@ -1071,7 +1071,9 @@ static PyObject *entrance_enter(Entrance *self, PyObject *const *args, Py_ssize_
         laid = none != NULL ? 0 : -1;
         Py_XDECREF(none);
     }
-    PyObject *future = laid == 0 ? PyObject_CallNoArgs(self->make) : NULL;
+    /* Its class has no __new__, and the __init__ of object. */
+    PyObject *future =
+        laid == 0 ? PyType_GenericNew((PyTypeObject *)self->make, NULL, NULL) : NULL;
     if (future != NULL && PyObject_SetAttr(future, name__entry, entry) < 0) {
         Py_CLEAR(future);
     }
