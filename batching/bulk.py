@@ -38,8 +38,11 @@ _T = TypeVar("_T")
 # The number of operations submitted together. More would gain little and delay the first ones.
 _CHUNK: Final = 256
 
-# Operations that may be open before the first get has shown how large the values are.
+# Operations that may be open before the first get has shown how large the values are: in a stream,
+# which bounds their bytes, and where all are kept in any case. 1,024 keep a server busy. If all
+# were open, the last of very large values would not be there by their deadlines.
 _FIRST_GETS: Final = 64
+_FIRST_KEPT_GETS: Final = 1024
 
 # Seconds between reading and submitting operations that do not count as waiting.
 _WAITED: Final = 0.001
@@ -147,8 +150,8 @@ class Bulk:
         timeout: the seconds that each operation has.
         sink: hears of the end of operations.
         block: whether this thread waits if a queue is full.
-        keeps: whether the caller keeps all outcomes, so that nothing is won by a bound for the
-            values that gets bring.
+        keeps: whether the caller keeps all outcomes, so that it matters less how much the first
+            gets bring.
         bare: whether the call is given paths that were checked, and returns what their gets bring,
             or raises the first error.
     """
@@ -164,7 +167,6 @@ class Bulk:
         bare: bool = False,
     ) -> None:
         self._engine = engine
-        self._keeps = keeps
         self._plain = _PATHS if bare else _PLAIN
         self._outcome = None if bare else Outcome
         self._timeout = timeout
@@ -178,7 +180,7 @@ class Bulk:
         self._bytes_room = engine.max_queued_bytes
         self._bytes = 0
         # Only ended gets show how much data gets return, so the call starts with few of them.
-        self._gets_room = self._room if keeps else _FIRST_GETS
+        self._gets_room = _FIRST_KEPT_GETS if keeps else _FIRST_GETS
         self._got = self._got_bytes = 0
         self._gets = False  # whether the call has had a get
 
@@ -301,7 +303,7 @@ class Bulk:
             self._open, self._outcome, MetadataStoreError, GetResult
         )
         self._bytes -= size
-        if gets and not self._keeps:
+        if gets:
             self._learn(gets, values)
         return ended
 
