@@ -59,6 +59,9 @@ _FIRST_GREETING: Final = 0.5
 # Seconds. An etcd gives up a write after seven.
 _MOST_PATIENCE: Final = 5.0
 _LOGINS: Final = 3
+# Streams of ranges at once. Proxies bound the calls on a connection, often to 100, and a scan whose
+# caller pauses holds one.
+_STREAMS: Final = 16
 # After a refused login, seconds in which all calls fail with it before the client tries again.
 _LOGIN_PAUSE: Final = 1.0
 # The codes of calls that no server answered.
@@ -90,9 +93,10 @@ class EtcdConnection:
         self._members = [EtcdMember(address, credentials.channel) for address in addresses]
         self._addresses = ", ".join(addresses)
         self._closing = threading.Event()  # set once; ends every pause
+        self._room = threading.Semaphore(_STREAMS)
         self._changed = threading.Condition()  # guards the fields below
         self._link: Link | None = None
-        self._streams = True  # whether the link streams ranges, if it is as new as that
+        self._streams = True  # whether the link streams ranges, if its version does
         self._found = 0.0  # the time when a link was found last; 0.0 if never
         self._quiet = False  # whether the last link lived too shortly to be logged above debug
         self._searching = False  # whether a thread looks for a member that answers
@@ -261,16 +265,21 @@ class EtcdConnection:
     def stream(self, request: Any, timeout: float) -> Any | None:
         """Send a range whose answer comes in chunks, of bytes, and return the call.
 
-        ``None`` without a member in use, or if it has no such call. If the stream breaks, call
-        ``stream_broke``, and request the rest with ``begin``.
+        ``None`` without a member in use, if it has no such call, or beside too many of them. If the
+        stream breaks, call ``stream_broke``, and request the rest with ``begin``.
         """
         link = self._link
         if link is None or not self._streams or not streams_ranges(link.version):
             return None
-        try:
-            return link.calls.range_stream(request, timeout=timeout, metadata=link.metadata)
-        except ValueError:  # from gRPC, for a call on a closed channel
+        if not self._room.acquire(blocking=False):
             return None
+        try:
+            call: Any = link.calls.range_stream(request, timeout=timeout, metadata=link.metadata)
+        except ValueError:  # from gRPC, for a call on a closed channel
+            self._room.release()
+            return None
+        call.add_done_callback(lambda _call: self._room.release())
+        return call
 
     def stream_broke(self, cause: grpc.RpcError) -> None:
         """Note whether streams fail because the member in use has none."""

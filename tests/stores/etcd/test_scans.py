@@ -266,7 +266,8 @@ def test_a_dead_server_ends_a_scan_in_time(own_etcd: Callable[..., EtcdServer]) 
     """Without a server, a scan ends with the same error as a get."""
     server = own_etcd()
     with bk.open_store(server.url) as store:
-        put(store, {f"/t/{number:05d}": b"" for number in range(20_000)})
+        # More than a stream sends ahead.
+        put(store, {f"/t/{number:05d}": bytes(2_000) for number in range(20_000)})
         scan = store.scan("/t", timeout=2.0)  # enough for a page, on a slow machine too
         next(scan)
         server.kill()
