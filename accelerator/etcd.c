@@ -1,7 +1,7 @@
 /* Etcd's transactions: the frequent requests as bytes, and results from the bytes of responses.
 
    The field numbers are from etcd's rpc.proto and kv.proto. The Python twins are in
-   stores/etcd/writes/hot.py and reads/ranges.py. */
+   stores/etcd/writes/hot.py, reads/ranges.py and reads/pages.py. */
 
 #include "accelerator.h"
 
@@ -359,7 +359,7 @@ typedef struct {
 
 typedef struct {
     int64_t mod_revision, version, lease;
-    Span value;
+    Span key, value;
 } KeyValue;
 
 typedef struct {
@@ -474,13 +474,12 @@ static bool read_kv(Span span, KeyValue *kv)
 {
     unsigned char tag = 0;
     uint64_t ignored;
-    Span key;
     memset(kv, 0, sizeof *kv);
     while (span.at < span.end) {
         bool done = read_tag(&span, &tag, false);
         switch (tag) {
         case 0x0a:
-            done = done && read_span(&span, &key);
+            done = done && read_span(&span, &kv->key);
             break;
         case 0x10: /* create_revision */
             done = done && read_uint(&span, &ignored);
@@ -836,6 +835,82 @@ static PyObject *etcd_read_answers(PyObject *Py_UNUSED(module), PyObject *argume
     return read ? read : defer("etcd_read_answers", arguments);
 }
 
+/* ---- pages of scans ---- */
+
+enum { KEYS, VALUES, VERSIONS, REVISIONS, LEASES, COLUMNS };
+
+/* Append to a column. Steals the entry, which may be NULL with an error set. */
+static bool add(PyObject *column, PyObject *entry)
+{
+    bool done = entry != NULL && PyList_Append(column, entry) == 0;
+    Py_XDECREF(entry);
+    return done;
+}
+
+/* Read the response to a range, and append its entries to the columns. */
+static bool read_page(Span span, PyObject **columns, int64_t *revision, int64_t *count)
+{
+    unsigned char tag = 0;
+    bool more, done = true;
+    KeyValue kv;
+    Span part;
+    while (done && span.at < span.end) {
+        done = read_tag(&span, &tag, tag == 0x12);
+        switch (done ? tag : 0) {
+        case 0x0a:
+            done = read_span(&span, &part) && read_header(part, revision);
+            break;
+        case 0x12:
+            /* Etcd counts versions from 1. */
+            done = read_span(&span, &part) && read_kv(part, &kv) && kv.version > INT64_MIN &&
+                   add(columns[KEYS], bytes_of(kv.key)) &&
+                   add(columns[VALUES], bytes_of(kv.value)) &&
+                   add(columns[VERSIONS], PyLong_FromLongLong(kv.version - 1)) &&
+                   add(columns[REVISIONS], PyLong_FromLongLong(kv.mod_revision)) &&
+                   add(columns[LEASES], PyLong_FromLongLong(kv.lease));
+            break;
+        case 0x18:
+            done = read_bool(&span, &more);
+            break;
+        case 0x20:
+            done = read_int(&span, count);
+            break;
+        default:
+            done = false;
+        }
+    }
+    return done;
+}
+
+static PyObject *etcd_page(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    PyObject *answer;
+    int chunk;
+    if (!PyArg_ParseTuple(arguments, "Sp", &answer, &chunk)) {
+        return NULL;
+    }
+    const unsigned char *start = (const unsigned char *)PyBytes_AsString(answer);
+    Span whole = {start, start + PyBytes_Size(answer)}, span = whole;
+    int64_t revision = 0, count = 0;
+    PyObject *columns[COLUMNS] = {NULL};
+    bool done = !chunk || (whole.at < whole.end && *whole.at++ == 0x0a &&
+                           read_span(&whole, &span) && whole.at == whole.end);
+    for (int i = 0; done && i < COLUMNS; i++) {
+        done = (columns[i] = PyList_New(0)) != NULL;
+    }
+    PyObject *type = done && read_page(span, columns, &revision, &count) ? bound("etcd_Page") : NULL;
+    PyObject *page = NULL;
+    if (type != NULL) {
+        page = PyObject_CallFunction(type, "LLOOOOOn", (long long)revision, (long long)count,
+                                     columns[KEYS], columns[VALUES], columns[VERSIONS],
+                                     columns[REVISIONS], columns[LEASES], PyBytes_Size(answer));
+    }
+    for (int i = 0; i < COLUMNS; i++) {
+        Py_XDECREF(columns[i]);
+    }
+    return page ? page : defer("etcd_page", arguments);
+}
+
 PyMethodDef etcd_methods[] = {
     {"etcd_writes", etcd_writes, METH_VARARGS, NULL},
     {"etcd_compares", etcd_compares, METH_VARARGS, NULL},
@@ -844,5 +919,6 @@ PyMethodDef etcd_methods[] = {
     {"etcd_reads", etcd_reads, METH_VARARGS, NULL},
     {"etcd_response", etcd_response, METH_VARARGS, NULL},
     {"etcd_read_answers", etcd_read_answers, METH_VARARGS, NULL},
+    {"etcd_page", etcd_page, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -273,12 +273,23 @@ def case(seed: int) -> tuple[bytes, list[Any], list[Any]]:
     return (damaged(answer, dice) if dice.random() < 0.5 else answer), groups, reads
 
 
+def page(seed: int) -> tuple[bytes, bool]:
+    """Return the answer to a range, and whether it is a chunk of a stream."""
+    dice = Random(seed)
+    whole = result(dice, (0, 1, 2, 130), of=Get("/a"))
+    chunk = dice.random() < 0.5
+    message = whole if chunk else whole.response_range
+    answer = spelled(message, dice) if dice.random() < 0.5 else bytes(message.SerializeToString())
+    return (damaged(answer, dice) if dice.random() < 0.3 else answer), chunk
+
+
 def owns(lease: int) -> bool:
     return lease == OWNED
 
 
 def compare(seed: int) -> set[str]:
     answer, groups, reads = case(seed)
+    agree("etcd_page", *page(seed))
     if seed % 2:
         return {str(agree("etcd_response", answer, groups)[0])}
     return {str(agree("etcd_read_answers", reads, answer, owns)[0])}
@@ -347,6 +358,7 @@ def test_nothing_is_kept() -> None:
             for twin, arguments in (
                 ("etcd_response", (answer, groups)),
                 ("etcd_read_answers", (reads, answer, owns)),
+                ("etcd_page", page(seed)),
                 ("etcd_writes", ([*reads, *(groups[1] or ())], "/p")),
                 ("etcd_writes", (groups[1] or (), "/p")),
                 ("etcd_compares", (groups[1] or (), "/p")),
@@ -403,7 +415,7 @@ def test_frequent_forms_never_call_python(monkeypatch: pytest.MonkeyPatch) -> No
     pairs = {name: compiled for name, (_, compiled) in acceleration.PAIRS.items()}
     bound = vars(acceleration)["_module"].bound
     for name in [*bound]:
-        if name.startswith("etcd_") and name != "etcd_Response":
+        if name.startswith("etcd_") and name not in {"etcd_Response", "etcd_Page"}:
             monkeypatch.setitem(bound, name, refuse)
     pairs["etcd_writes"](puts[:3], "/p")
     pairs["etcd_reads"](gets, "/p")
@@ -412,3 +424,6 @@ def test_frequent_forms_never_call_python(monkeypatch: pytest.MonkeyPatch) -> No
     results, pages = pairs["etcd_read_answers"](gets, found.SerializeToString(), owns)
     assert results == [(b"x", bk.Stat("/a", 1, 4, ephemeral=True, owned=True)), None]
     assert pages == []
+    chunk = found.responses[0].SerializeToString()
+    kvs = ([b""], [b"x"], [1], [4], [OWNED])
+    assert pairs["etcd_page"](chunk, True) == (0, 0, *kvs, len(chunk))

@@ -6,6 +6,7 @@ import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from itertools import groupby, pairwise
 from typing import Any, Final, TypeVar
 
@@ -33,14 +34,13 @@ from ..wire.lineage import Lineage
 from ..wire.members import tells_leases
 from ..wire.protos import messages
 from .page_ranges import AHEAD, PageRanges
+from .pages import LAST_TRY, Page, PendingPage, parse_page
 from .splitting import Bucket, cuts
 
 __all__ = ["Scans"]
 
 # As many keys as a range contains. With smaller pages, etcd counts each range more than once.
 _LARGEST_PAGE: Final = AHEAD
-# About the number of bytes in an answer beside each key and value: numbers.
-_AROUND: Final = 40
 # The keys that one transaction removes. etcd serves no other client meanwhile.
 _DELETED_AT_ONCE: Final = 1_000
 # The number of keys to request without their values before their lengths are known: an answer of
@@ -49,9 +49,8 @@ _FIRST_KEYS: Final = 1_000
 # The number of keys in a page's sample, which determines the end of the next range.
 _SAMPLE: Final = 64
 _GOLDEN: Final = 0.618033988749895
-
-# Seconds for finding out why there was no answer in the whole timeout.
-_LAST_TRY: Final = 0.05
+# etcd's limit for the first chunk of a stream; it adapts the next ones to their bytes.
+_FIRST_CHUNK: Final = 10
 # The ranges that one transaction counts: below etcd's default for --max-txn-ops.
 _COUNTED_AT_ONCE: Final = 120
 
@@ -112,42 +111,97 @@ class Scans:
         within: Range,
         revision: int | None,
         timeout: float,
-        made_of: Callable[[Sequence[Any], Sequence[bytes], Sequence[bytes]], _Made],
+        made_of: Callable[[Page, Sorted], _Made],
         *,
         without_values: bool,
     ) -> Generator[_Made, None, None]:
-        """Yield pages that ``made_of`` builds from etcd's entries, their keys, and their values."""
+        """Yield pages that ``made_of`` builds from etcd's, and from their keys as sorted."""
         if revision == 0:
             raise InvalidSettingError("etcd's revisions begin at 1; there is no revision 0")
         asked = revision or 0  # to etcd, 0 means the newest
         for start, end in self._stretches(prefix, within):
-            windows = PageRanges(start, end)
             outside = not start.startswith(b"/")
             keys_only = without_values or outside
-            page = self._begin(windows, asked, timeout, keys_only)
             try:
-                while True:
-                    try:
-                        found, kvs = self._finished(page, windows)
-                    except EtcdRefusedError as refusal:
-                        if outside and refusal.reason is Reason.NOT_PERMITTED:
-                            break  # Keys that the login may not read are not part of its store.
-                        raise self._explained(refusal, asked, timeout) from refusal
-                    asked = asked or found.header.revision
-                    keys = [kv.key for kv in kvs]
-                    values = [] if keys_only else [kv.value for kv in kvs]
-                    if kvs:
-                        self._saw(kvs, keys, values, keys_only)
-                    windows.took(_sample(keys), len(keys), found.count - len(keys))
-                    if not windows.done:
-                        page = self._begin(windows, asked, timeout, keys_only)
-                    results = made_of(kvs, keys, values)
-                    if results or results.foreign:
-                        yield results
-                    if windows.done:
-                        break
-            finally:
-                page.give_up()
+                with closing(self._read(start, end, asked, timeout, keys_only)) as pages:
+                    for page in pages:
+                        asked = asked or page.revision
+                        results = made_of(page, self._sorted(page.keys))
+                        if results or results.foreign:
+                            yield results
+            except EtcdRefusedError as refusal:
+                if outside and refusal.reason is Reason.NOT_PERMITTED:
+                    continue  # Keys that the login may not read are not part of its store.
+                raise self._explained(refusal, asked, timeout) from refusal
+
+    def _read(
+        self, start: bytes, end: bytes, revision: int, timeout: float, keys_only: bool
+    ) -> Generator[Page, None, None]:
+        """Yield the entries of a stretch. The next page is under way while the caller works on one.
+
+        Raises:
+            EtcdRefusedError: as for ``EtcdConnection.call``.
+        """
+        windows = PageRanges(start, end)
+        pending = self._begin(windows, revision, timeout, keys_only)
+        try:
+            while True:
+                page = self._finished(pending, windows)
+                revision = revision or page.revision
+                left = page.total - len(page.keys)
+                self._saw(page, keys_only)
+                windows.took(_sample(page.keys), len(page.keys), left)
+                if windows.done:
+                    yield page
+                    return
+                stream = None
+                usual = self._values.values
+                if not keys_only and usual >= _FIRST_CHUNK and not 0 < left <= usual:
+                    request = _range(windows.start, end, revision=revision)
+                    stream = self._connection.stream(request, timeout)
+                if stream is None:
+                    pending = self._begin(windows, revision, timeout, keys_only)
+                    yield page
+                    continue
+                windows = PageRanges(windows.start, end)
+                remaining = yield from self._streamed(stream, page, windows, timeout)
+                if remaining is None:
+                    return
+                pending = self._begin(windows, revision, remaining, keys_only)
+        finally:
+            pending.give_up()
+
+    def _streamed(
+        self, stream: Any, page: Page, windows: PageRanges, timeout: float
+    ) -> Generator[Page, None, float | None]:
+        """Yield the page before a stream, and the stream's chunks.
+
+        A stream that breaks is followed by a page, so that retries, failover, and errors are those
+        of pages. ``timeout`` is for the whole stream: one with a slow caller breaks, too.
+
+        Returns:
+            ``None`` if the stream was complete; otherwise the timeout of the page that follows.
+            ``windows`` then begins at its first key.
+        """
+        process = os.getpid()
+        try:
+            yield page
+            asked = time.monotonic()
+            for answer in stream:
+                page = parse_page(answer, True)
+                self._saw(page, keys_only=False)
+                if page.keys:
+                    windows.start = page.keys[-1] + b"\0"
+                yield page
+                asked = time.monotonic()
+        except grpc.RpcError as error:
+            self._connection.stream_broke(error)
+            # The timeout counts only while the caller waits.
+            return max(timeout - (time.monotonic() - asked), LAST_TRY)
+        else:
+            return None
+        finally:
+            cancel(stream, process)
 
     def _stretches(self, prefix: str, within: Range) -> list[tuple[bytes, bytes]]:
         """Return a scan's stretches of keys; without a prefix, also those without a slash."""
@@ -330,53 +384,50 @@ class Scans:
         """Return the path of a key, or ``None`` if callers cannot reach it."""
         return path_of(key[len(self._prefix.encode()) :])
 
-    def _saw(
-        self, kvs: Sequence[Any], keys: Sequence[bytes], values: Sequence[bytes], keys_only: bool
-    ) -> None:
+    def _saw(self, page: Page, keys_only: bool) -> None:
         """Learn from a page."""
-        # Letting protobuf measure the answer took a tenth of the time.
-        size = sum(map(len, keys)) + sum(map(len, values))
-        self._learned(keys_only).saw(len(kvs), size + _AROUND * len(kvs))
+        if not page.keys:
+            return
+        self._learned(keys_only).saw(len(page.keys), page.size)
         if self._lineage.watched:
-            newest = max(kvs, key=lambda kv: kv.mod_revision)
-            value = None if keys_only else newest.value
-            self._lineage.saw(newest.key, newest.mod_revision, value)
+            newest = max(page.revisions)
+            place = page.revisions.index(newest)
+            value = None if keys_only else page.values[place]
+            self._lineage.saw(page.keys[place], newest, value)
 
     def _learned(self, keys_only: bool) -> AnswerBytes:
         return self._keys_alone if keys_only else self._values
 
-    def _begin(self, windows: PageRanges, revision: int, timeout: float, keys_only: bool) -> _Page:
-        request = messages.RangeRequest(
-            key=windows.start,
-            range_end=_NO_END if windows.end == _LAST else windows.end,
-            limit=min(self._learned(keys_only).values, _LARGEST_PAGE),
-            revision=revision,
-            keys_only=keys_only,
+    def _begin(
+        self, windows: PageRanges, revision: int, timeout: float, keys_only: bool
+    ) -> PendingPage:
+        limit = min(self._learned(keys_only).values, _LARGEST_PAGE)
+        request = _range(
+            windows.start, windows.end, limit=limit, revision=revision, keys_only=keys_only
         )
-        return _Page(self._connection, request, timeout)
+        return PendingPage(self._connection, request, timeout)
 
-    def _finished(self, page: _Page, windows: PageRanges) -> tuple[Any, Sequence[Any]]:
-        """Return a page and its entries; fewer than requested if their values were too large.
+    def _finished(self, pending: PendingPage, windows: PageRanges) -> Page:
+        """Return a page, with fewer entries than requested if their values were too large.
 
         Raises:
             EtcdRefusedError: as for ``EtcdConnection.call``.
         """
         while True:
-            asked = page.request
+            asked = pending.request
             try:
-                found = page.result()
+                page = pending.result()
             except EtcdRefusedError as refusal:
                 if refusal.reason is not Reason.ANSWER_TOO_LARGE or asked.limit == 1:
                     raise
                 self._learned(asked.keys_only).refused(asked.limit)
-                page = self._begin(windows, asked.revision, page.timeout, asked.keys_only)
+                pending = self._begin(windows, asked.revision, pending.timeout, asked.keys_only)
                 continue
-            kvs: Sequence[Any] = [*found.kvs]
             if asked.keys_only:
-                kvs = self._with_leases(kvs, asked.revision or found.header.revision, page.timeout)
-            return found, kvs
+                page = self._with_leases(page, asked.revision or page.revision, pending.timeout)
+            return page
 
-    def _with_leases(self, kvs: Sequence[Any], revision: int, timeout: float) -> Sequence[Any]:
+    def _with_leases(self, page: Page, revision: int, timeout: float) -> Page:
         """Return a page of keys at a revision, each with its lease.
 
         From 3.7 on, keys without values come from etcd's index, which knows no leases, unless the
@@ -384,47 +435,43 @@ class Scans:
         So only a page whose ends are known can be requested in this way.
         """
         version = self._connection.open(time.monotonic() + timeout).version
-        if not kvs or tells_leases(version):
-            return kvs
+        if not page.keys or tells_leases(version):
+            return page
         request = messages.RangeRequest(
-            key=kvs[0].key,
-            range_end=kvs[-1].key + b"\0",
+            key=page.keys[0],
+            range_end=page.keys[-1] + b"\0",
             revision=revision,
             keys_only=True,
             sort_target=messages.RangeRequest.VALUE,
         )
-        page = _Page(self._connection, request, timeout)
+        pending = PendingPage(self._connection, request, timeout)
         try:
-            return sorted(page.result().kvs, key=lambda kv: bytes(kv.key))
+            found = pending.result()
         except EtcdRefusedError as refusal:
             raise self._explained(refusal, revision, timeout) from refusal
         finally:
-            page.give_up()
+            pending.give_up()
+        leases = dict(zip(found.keys, found.leases, strict=True))
+        return page._replace(leases=[leases[key] for key in page.keys])
 
-    def _results(
-        self, kvs: Sequence[Any], keys: Sequence[bytes], values: Sequence[bytes]
-    ) -> ScanPage:
+    def _results(self, page: Page, found: Sorted) -> ScanPage:
         # Each column is built in one go. Tuples that live on as whole pages would cost the garbage
         # collector more time than all the rest.
-        found = self._sorted(keys)
-        stats = self._stat_columns(found.of(kvs))
-        return ScanPage(found.paths, found.of(values), *stats, foreign=found.foreign)
+        values = found.of(page.values)
+        return ScanPage(found.paths, values, *self._stats_of(page, found), foreign=found.foreign)
 
-    def _stats(
-        self, kvs: Sequence[Any], keys: Sequence[bytes], _values: Sequence[bytes]
-    ) -> StatPage:
-        found = self._sorted(keys)
-        return StatPage(found.paths, *self._stat_columns(found.of(kvs)), foreign=found.foreign)
+    def _stats(self, page: Page, found: Sorted) -> StatPage:
+        return StatPage(found.paths, *self._stats_of(page, found), foreign=found.foreign)
 
-    def _stat_columns(
-        self, kvs: Sequence[Any]
-    ) -> tuple[list[int], list[int], list[bool], None, None, list[bool] | None]:
+    def _stats_of(
+        self, page: Page, found: Sorted
+    ) -> tuple[Sequence[int], Sequence[int], list[bool], None, None, list[bool] | None]:
         """Return versions, revisions, whether the values are ephemeral, no times, and the owned."""
-        leases = [kv.lease for kv in kvs]
+        leases = found.of(page.leases)
         owned = [lease != 0 and self._owns(lease) for lease in leases] if any(leases) else None
         return (
-            [kv.version - 1 for kv in kvs],
-            [kv.mod_revision for kv in kvs],
+            found.of(page.versions),
+            found.of(page.revisions),
             [lease != 0 for lease in leases],
             None,
             None,
@@ -483,6 +530,11 @@ class Scans:
         return compacted + 1 + bisect_left(range(compacted + 1, newest), True, key=readable)
 
 
+def _range(start: bytes, end: bytes, **asked: Any) -> Any:
+    """Return the request for the keys from ``start`` to ``end``."""
+    return messages.RangeRequest(key=start, range_end=_NO_END if end == _LAST else end, **asked)
+
+
 def _sample(keys: Sequence[bytes]) -> Sequence[bytes]:
     """Return a sample of the keys, with the first and the last one in place."""
     size = len(keys)
@@ -492,43 +544,3 @@ def _sample(keys: Sequence[bytes]) -> Sequence[bytes]:
     # the golden ratio spread over any size.
     places = [0, *(int(place * _GOLDEN % 1 * size) for place in range(1, _SAMPLE)), size - 1]
     return [keys[place] for place in places]
-
-
-class _Page:
-    """A range that was requested.
-
-    The first attempt is under way while the caller works on the page before it. Further attempts
-    are made when the caller asks for the result.
-    """
-
-    def __init__(self, connection: EtcdConnection, request: Any, timeout: float) -> None:
-        self._connection = connection
-        self.request = request
-        self.timeout = timeout
-        self._deadline = time.monotonic() + timeout
-        self._process = os.getpid()
-        self._pending = connection.begin(request, timeout)
-
-    def result(self) -> Any:
-        """Return the response. Raises the errors of ``EtcdConnection.call``."""
-        asked = time.monotonic()
-        deadline = self._deadline
-        pending, self._pending = self._pending, None
-        if pending is None or pending.done():
-            # The timeout counts only while the caller waits.
-            deadline = asked + self.timeout
-        if pending is not None:
-            try:
-                return pending.result()
-            except grpc.FutureCancelledError:  # because the store was closed
-                pass
-            except grpc.RpcError as error:
-                if refusal := self._connection.refusal(error, self.request):
-                    raise refusal from error
-        deadline = max(deadline, time.monotonic() + _LAST_TRY)
-        return self._connection.call("range", self.request, deadline, write=False)
-
-    def give_up(self) -> None:
-        """Cancel the request if it is still under way."""
-        if self._pending is not None:
-            cancel(self._pending, self._process)

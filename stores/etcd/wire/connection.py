@@ -40,7 +40,7 @@ from .errors import (
     refused,
     short,
 )
-from .members import LOGIN_HELP, Credentials, EtcdMember, Link, greet
+from .members import LOGIN_HELP, Credentials, EtcdMember, Link, greet, streams_ranges
 from .patience import Patience
 from .protos import messages
 
@@ -48,7 +48,9 @@ __all__ = ["EtcdConnection", "FlatOnlyError"]
 
 _log = get_logger(__name__)
 
-Method: TypeAlias = Literal["txn", "range", "delete_range", "grant", "revoke", "time_to_live"]
+Method: TypeAlias = Literal[
+    "txn", "range", "page", "delete_range", "grant", "revoke", "time_to_live"
+]
 
 _BACKOFF: Final = Backoff(first=0.02, longest=0.5)
 # With several members, a silent one must leave time for the others, at first even more.
@@ -57,6 +59,9 @@ _FIRST_GREETING: Final = 0.5
 # Seconds. An etcd gives up a write after seven.
 _MOST_PATIENCE: Final = 5.0
 _LOGINS: Final = 3
+# Streams of ranges at once. Proxies bound the calls on a connection, often to 100, and a scan whose
+# caller pauses holds one.
+_STREAMS: Final = 16
 # After a refused login, seconds in which all calls fail with it before the client tries again.
 _LOGIN_PAUSE: Final = 1.0
 # The codes of calls that no server answered.
@@ -88,8 +93,10 @@ class EtcdConnection:
         self._members = [EtcdMember(address, credentials.channel) for address in addresses]
         self._addresses = ", ".join(addresses)
         self._closing = threading.Event()  # set once; ends every pause
+        self._room = threading.Semaphore(_STREAMS)
         self._changed = threading.Condition()  # guards the fields below
         self._link: Link | None = None
+        self._streams = True  # whether the link streams ranges, if its version does
         self._found = 0.0  # the time when a link was found last; 0.0 if never
         self._quiet = False  # whether the last link lived too shortly to be logged above debug
         self._searching = False  # whether a thread looks for a member that answers
@@ -134,6 +141,7 @@ class EtcdConnection:
                 self._refused_until = time.monotonic() + _LOGIN_PAUSE
                 if link is not None and not self._closing.is_set():
                     self._link = link
+                    self._streams = True
                     if self._found:
                         self.tally.add("reconnect")
                     self._found = time.monotonic()
@@ -180,7 +188,8 @@ class EtcdConnection:
         until it should have been sent.
 
         Args:
-            method: ``"txn"`` takes and returns bytes; the others take and return messages.
+            method: ``"txn"`` takes and returns bytes, ``"page"`` takes a range and returns bytes;
+                the others take and return messages.
             request: the request.
             deadline: by ``time.monotonic()``.
             write: whether the request changes anything.
@@ -237,8 +246,8 @@ class EtcdConnection:
             failures += 1
             self.tally.add("retry")
 
-    def begin(self, request: Any, timeout: float) -> grpc.Future[Any] | None:
-        """Send a range and return a future of its response; ``None`` without a member in use.
+    def begin(self, request: Any, timeout: float) -> grpc.Future[bytes] | None:
+        """Send a range and return a future of its answer's bytes; ``None`` without a member in use.
 
         If it fails, and ``refusal`` returns ``None``, make the request again with ``call``.
         """
@@ -246,12 +255,36 @@ class EtcdConnection:
         if link is None:
             return None
         try:
-            pending: grpc.Future[Any] = link.calls.range.future(
+            pending: grpc.Future[bytes] = link.calls.page.future(
                 request, timeout=timeout, metadata=link.metadata
             )
         except ValueError:  # from gRPC, for a call on a closed channel
             return None
         return pending
+
+    def stream(self, request: Any, timeout: float) -> Any | None:
+        """Send a range whose answer comes in chunks, of bytes, and return the call.
+
+        ``None`` without a member in use, if it has no such call, or beside too many of them. If the
+        stream breaks, call ``stream_broke``, and request the rest with ``begin``.
+        """
+        link = self._link
+        if link is None or not self._streams or not streams_ranges(link.version):
+            return None
+        if not self._room.acquire(blocking=False):
+            return None
+        try:
+            call: Any = link.calls.range_stream(request, timeout=timeout, metadata=link.metadata)
+        except ValueError:  # from gRPC, for a call on a closed channel
+            self._room.release()
+            return None
+        call.add_done_callback(lambda _call: self._room.release())
+        return call
+
+    def stream_broke(self, cause: grpc.RpcError) -> None:
+        """Note whether streams fail because the member in use has none."""
+        if failure_of(cause, write=False)[0].reason is Reason.NOT_ETCD:
+            self._streams = False  # A proxy of the same version. The next link may bypass it.
 
     def refusal(self, cause: grpc.RpcError, request: Any) -> EtcdRefusedError | None:
         """Return the error of a range that would be refused again, ``None`` for other failures.

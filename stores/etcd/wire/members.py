@@ -32,6 +32,7 @@ __all__ = [
     "checks_nested_permissions",
     "greet",
     "may_lose_writes",
+    "streams_ranges",
     "tells_leases",
     "tells_progress",
 ]
@@ -158,6 +159,14 @@ class Calls:
             "/etcdserverpb.Watch/Watch",
             request_serializer=None,
             response_deserializer=messages.WatchResponse.FromString,
+        )
+        # A page is parsed when it is needed, into columns. etcd3 has no streams of ranges.
+        asked = messages.RangeRequest.SerializeToString
+        self.page = channel.unary_unary(
+            "/etcdserverpb.KV/Range", request_serializer=asked, response_deserializer=None
+        )
+        self.range_stream = channel.unary_stream(
+            "/etcdserverpb.KV/RangeStream", request_serializer=asked, response_deserializer=None
         )
         self.range = grpc_stubs.KVStub(channel).Range
         self.delete_range = grpc_stubs.KVStub(channel).DeleteRange
@@ -419,6 +428,11 @@ def tells_leases(version: str | None) -> bool:
     older.
     """
     return version is None or not _reaches(version, {}, since=(3, 7))
+
+
+def streams_ranges(version: str | None) -> bool:
+    """Say whether an etcd of this version answers a range in a stream of chunks (RangeStream)."""
+    return version is not None and _reaches(version, {}, since=(3, 7))
 
 
 def _reaches(version: str, mended: Mapping[tuple[int, int], int], since: tuple[int, int]) -> bool:

@@ -15,7 +15,8 @@ import batchkeeper as bk
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd.reads import scans as module
 from batchkeeper.stores.etcd.reads import splitting
-from batchkeeper.stores.etcd.reads.scans import Scans, _Page
+from batchkeeper.stores.etcd.reads.pages import Page, PendingPage
+from batchkeeper.stores.etcd.reads.scans import Scans
 from batchkeeper.stores.etcd.wire.connection import EtcdConnection
 from batchkeeper.stores.etcd.wire.errors import UnansweredError
 from batchkeeper.stores.etcd.wire.lineage import Lineage
@@ -105,7 +106,8 @@ def test_a_compaction_ends_a_scan_with_an_error(own_etcd: Callable[..., EtcdServ
     """A scan whose revision is compacted raises: it neither ends early nor changes its revision."""
     server = own_etcd()
     with bk.open_store(server.url) as store, etcd_client(server.url) as (client, _):
-        put(store, {f"/t/{number:05d}": b"" for number in range(20_000)})
+        # More than a stream sends ahead.
+        put(store, {f"/t/{number:05d}": bytes(2_000) for number in range(20_000)})
         scan = store.scan("/t")
         assert next(scan).path == "/t/00000"
         client.compact(store.put("/a", b"").result(PATIENCE).revision)
@@ -152,14 +154,14 @@ def test_long_paths_count_as_much_as_values(
     values = {f"/t/{number:05d}{'x' * 9_000}": b"" for number in range(5_000)}
     put(store, values)
     sizes: list[int] = []
-    result = _Page.result
+    result = PendingPage.result
 
-    def noting(self: _Page) -> Any:
+    def noting(self: PendingPage) -> Page:
         found = result(self)
-        sizes.append(found.ByteSize())
+        sizes.append(found.size)
         return found
 
-    monkeypatch.setattr(_Page, "result", noting)
+    monkeypatch.setattr(PendingPage, "result", noting)
     assert contents(store, "/t") == values
     assert max(sizes) < 5 * MIB
     monkeypatch.setattr(module, "_DELETED_AT_ONCE", 5_000)  # 45 MB, and 32 MiB are taken in
@@ -264,7 +266,8 @@ def test_a_dead_server_ends_a_scan_in_time(own_etcd: Callable[..., EtcdServer]) 
     """Without a server, a scan ends with the same error as a get."""
     server = own_etcd()
     with bk.open_store(server.url) as store:
-        put(store, {f"/t/{number:05d}": b"" for number in range(20_000)})
+        # More than a stream sends ahead.
+        put(store, {f"/t/{number:05d}": bytes(2_000) for number in range(20_000)})
         scan = store.scan("/t", timeout=2.0)  # enough for a page, on a slow machine too
         next(scan)
         server.kill()
