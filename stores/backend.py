@@ -7,12 +7,13 @@ transactions may check the same path. So a back end may run them in any order.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import RLock, Thread, current_thread, main_thread
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar, get_args
 
@@ -546,6 +547,14 @@ def start_thread(run: Callable[[], None], name: str) -> Thread:
     return thread
 
 
+# A call for another thread, and where its result goes.
+_Call: TypeAlias = tuple[Callable[[], Any], "SimpleQueue[Future[Any]]"]
+# The queues of the threads that wait for a call, and the seconds after which they end.
+_idle: Final[list[SimpleQueue[_Call]]] = []
+_IDLE_FOR: Final = 1.0
+os.register_at_fork(after_in_child=_idle.clear)
+
+
 def to_its_end(call: Callable[[], _T]) -> _T:
     """Make a call that Ctrl-C cannot cut in two, and return what it returns.
 
@@ -557,17 +566,35 @@ def to_its_end(call: Callable[[], _T]) -> _T:
     # A queue, because Ctrl-C in the wait of a future can end with another error (of its lock).
     ended: SimpleQueue[Future[_T]] = SimpleQueue()
     try:
-        start_thread(partial(_make, call, ended), "batchkeeper-call")
-    except StoreUnavailableError:  # The system has no thread left, or the interpreter is ending.
-        return call()
+        calls = _idle.pop()
+    except IndexError:
+        calls = SimpleQueue()
+        try:
+            start_thread(partial(_make, calls), "batchkeeper-call")
+        except StoreUnavailableError:  # The system has no thread left; the interpreter is ending.
+            return call()
+    calls.put((call, ended))
     return ended.get().result()
 
 
-def _make(call: Callable[[], _T], ended: SimpleQueue[Future[_T]]) -> None:
-    future: Future[_T] = Future()
-    try:
-        future.set_result(call())
-    except BaseException as error:  # The caller gets it, whatever it is.
-        future.set_exception(error)
-    ended.put(future)
-    del call, future  # The traceback of its error holds this frame.
+def _make(calls: SimpleQueue[_Call]) -> None:
+    patience: float | None = _IDLE_FOR
+    while True:
+        try:
+            call, ended = calls.get(timeout=patience)
+        except Empty:
+            try:
+                _idle.remove(calls)
+            except ValueError:
+                patience = None  # Somebody has just taken the queue, and the call will come.
+                continue
+            return
+        patience = _IDLE_FOR
+        future: Future[Any] = Future()
+        try:
+            future.set_result(call())
+        except BaseException as error:  # The caller gets it, whatever it is.
+            future.set_exception(error)
+        _idle.append(calls)
+        ended.put(future)
+        del call, ended, future  # The traceback of its error holds this frame.

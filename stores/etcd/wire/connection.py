@@ -12,6 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 import grpc
@@ -28,7 +29,7 @@ from ....ops.errors import (
     UnsupportedError,
 )
 from ....ops.log import get_logger
-from ...backend import Tally, send_by
+from ...backend import Tally, send_by, to_its_end
 from .errors import (
     EtcdRefusedError,
     Failure,
@@ -223,8 +224,13 @@ class EtcdConnection:
                 raise self.late("the deadline passed before the request was sent")
             limit = usual.limit((attempt or 0) + overdue) if hurry else math.inf
             try:
-                answer = getattr(link.calls, method)(
-                    request, timeout=min(left, limit), metadata=link.metadata
+                answer = to_its_end(  # or a lock of gRPC could stay held
+                    partial(
+                        getattr(link.calls, method),
+                        request,
+                        timeout=min(left, limit),
+                        metadata=link.metadata,
+                    )
                 )
             except grpc.RpcError as error:
                 cause = error
