@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from ..ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError
 from ..ops.operations import check_revision
 from ..ops.paths import check_parent, check_path
 from ..ops.results import ChangePage, ForeignKeys, Range, ScanPage, ScanResult, StatPage
-from ..stores.backend import Scans, to_its_end
+from ..stores.backend import Scans
 from .reentry import in_back_end, refused
 from .settings import check_flag
 
@@ -195,7 +195,7 @@ def _here(
 
     The threads and connections belong to the parent, so the child would get no answer.
     """
-    with closing(_Steps(begin())) as pages:
+    with closing(begin()) as pages:
         while True:
             if os.getpid() != process:
                 raise StoreClosedError(
@@ -203,39 +203,10 @@ def _here(
                 )
             if in_back_end():
                 raise refused()
-            page = pages.next()
+            page = next(pages, None)
             if page is None:
                 return
             yield page
-
-
-class _Steps(Generic[_Page]):
-    """The steps of a generator, none of which Ctrl-C can cut in two.
-
-    It would leave a lock of the back end held, for example one of gRPC's.
-    """
-
-    def __init__(self, pages: Generator[_Page, None, None]) -> None:
-        self._pages = pages
-        self._under_way = False
-
-    def next(self) -> _Page | None:
-        """Return the next page, or ``None`` at the end."""
-        self._under_way = True
-
-        def step() -> _Page | None:
-            try:
-                return next(self._pages, None)
-            finally:
-                self._under_way = False
-
-        return to_its_end(step)
-
-    def close(self) -> None:
-        # If Ctrl-C has ended the wait for a step, the generator closes itself when that has ended,
-        # because nobody refers to it any more.
-        if not self._under_way:
-            self._pages.close()
 
 
 def results_of_async(

@@ -45,6 +45,7 @@ __all__ = [
     "WriteRequest",
     "are_plain_puts",
     "column",
+    "in_steps",
     "is_plain_put",
     "send_by",
     "start_thread",
@@ -598,3 +599,31 @@ def _make(calls: SimpleQueue[_Call]) -> None:
         _idle.append(calls)
         ended.put(future)
         del call, ended, future  # The traceback of its error holds this frame.
+
+
+def in_steps(pages: Generator[_T, None, None]) -> Generator[_T, None, None]:
+    """Yield from a generator none of whose steps Ctrl-C can cut in two.
+
+    For those whose libraries would be left with a lock that is held.
+    """
+    under_way = False
+
+    def step() -> _T | None:
+        nonlocal under_way
+        try:
+            return next(pages, None)
+        finally:
+            under_way = False
+
+    try:
+        while True:
+            under_way = True
+            page = to_its_end(step)
+            if page is None:
+                return
+            yield page
+    finally:
+        # If Ctrl-C has ended the wait for a step, the generator closes itself when that has ended,
+        # because nobody refers to it any more.
+        if not under_way:
+            pages.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
 import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.batching.scans import ResultStream, pages_of_async, results_of_async
+from batchkeeper.batching.scans import pages_of_async, results_of_async
 from batchkeeper.ops import Range, ScanResult, Stat, StatPage, StoreUnavailableError
 
 from .waiting import PATIENCE
@@ -190,41 +189,3 @@ def test_pages_come_as_they_are(values: bool) -> None:
         assert scanner.closed.is_set()
 
     asyncio.run(main())
-
-
-def test_ctrl_c_does_not_cut_a_step_in_two() -> None:
-    """It ends the wait for a page, whose reading goes on to its end; then the scan is closed."""
-    steps: list[str] = []
-    interrupted, release, closed = threading.Event(), threading.Event(), threading.Event()
-    main = threading.main_thread().ident
-    assert main is not None
-
-    def interrupt(*_: object) -> None:
-        if not interrupted.is_set():
-            interrupted.set()
-            raise KeyboardInterrupt
-
-    def pages() -> Generator[list[int], None, None]:
-        try:
-            steps.append("begun")
-            while not interrupted.wait(0.01):  # One that comes before the wait does not end it.
-                signal.pthread_kill(main, signal.SIGINT)
-            assert release.wait(PATIENCE)
-            steps.append("ended")
-            yield [1]
-        finally:
-            steps.append("closed")
-            closed.set()
-
-    usual = signal.signal(signal.SIGINT, interrupt)
-    try:
-        results = ResultStream(pages)
-        with pytest.raises(KeyboardInterrupt):
-            next(results)
-        results.close()
-    finally:
-        signal.signal(signal.SIGINT, usual)
-    assert steps == ["begun"]
-    release.set()
-    assert closed.wait(PATIENCE)
-    assert steps == ["begun", "ended", "closed"]

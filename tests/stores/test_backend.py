@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Generator
 from typing import Any, cast
 
 import pytest
@@ -9,9 +12,9 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.ops import Range
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.backend import PassingBackend
+from batchkeeper.stores.backend import PassingBackend, in_steps
 
-from ..waiting import soon
+from ..waiting import PATIENCE, soon
 
 
 class Bare:
@@ -61,3 +64,41 @@ def test_a_store_without_a_facet_says_so_at_once() -> None:
                 call()
         with pytest.raises(bk.UnsupportedError, match="'history'"):
             store.changes("/", 0, 1)
+
+
+def test_ctrl_c_does_not_cut_a_step_in_two() -> None:
+    """It ends the wait for a page, whose reading goes on to its end; then the scan is closed."""
+    steps: list[str] = []
+    interrupted, release, closed = threading.Event(), threading.Event(), threading.Event()
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt(*_: object) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+
+    def pages() -> Generator[list[int], None, None]:
+        try:
+            steps.append("begun")
+            while not interrupted.wait(0.01):  # One that comes before the wait does not end it.
+                signal.pthread_kill(main, signal.SIGINT)
+            assert release.wait(PATIENCE)
+            steps.append("ended")
+            yield [1]
+        finally:
+            steps.append("closed")
+            closed.set()
+
+    usual = signal.signal(signal.SIGINT, interrupt)
+    try:
+        results = in_steps(pages())
+        with pytest.raises(KeyboardInterrupt):
+            next(results)
+        results.close()
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert steps == ["begun"]
+    release.set()
+    assert closed.wait(PATIENCE)
+    assert steps == ["begun", "ended", "closed"]

@@ -23,6 +23,7 @@ from ....ops.errors import (
     ValueTooLargeError,
 )
 from ....ops.results import Range, ScanPage, StatPage, printable
+from ...backend import in_steps
 from ...keys import Sorted, own, path_of, sort_keys
 from ...refusals import partly_removed
 from ...spans import ranges, spans, with_outside
@@ -97,13 +98,15 @@ class Scans:
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[ScanPage, None, None]:
         """Yield the values under ``prefix``, in pages. See ``stores.backend.Scans``."""
-        return self._pages(prefix, within, revision, timeout, self._results, without_values=False)
+        pages = self._pages(prefix, within, revision, timeout, self._results, without_values=False)
+        return in_steps(pages)
 
     def scan_stats(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[StatPage, None, None]:
         """Yield the stats of the values under ``prefix``. See ``stores.backend.Scans``."""
-        return self._pages(prefix, within, revision, timeout, self._stats, without_values=True)
+        pages = self._pages(prefix, within, revision, timeout, self._stats, without_values=True)
+        return in_steps(pages)
 
     def _pages(
         self,

@@ -35,6 +35,7 @@ from ....ops.errors import (
 )
 from ....ops.log import get_logger
 from ....ops.results import Change, ChangePage
+from ...backend import in_steps
 from ...keys import own, path_of
 from ..wire.cancelling import cancel
 from ..wire.connection import EtcdConnection
@@ -92,7 +93,7 @@ class History:
         self, prefix: str, after: int, until: int, timeout: float
     ) -> Generator[Sequence[Change], None, None]:
         """Yield each change under ``prefix`` between two revisions once, in pages."""
-        return _changes(self._connection, self._prefix, prefix, after, until, timeout)
+        return in_steps(_changes(self._connection, self._prefix, prefix, after, until, timeout))
 
 
 def _changes(
