@@ -894,6 +894,23 @@ typedef struct {
     X(sink) X(timeout) X(lanes) X(queues) X(intake) X(submit) X(take_in) X(take_back) X(append)    \
     X(clock) X(make) X(last.lane) X(last.writes) X(last.kind)
 
+static int entrance_traverse(Entrance *self, visitproc visit, void *arg)
+{
+#define VISIT(name) Py_VISIT(self->name);
+    PARTS(VISIT)
+#undef VISIT
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    return 0;
+}
+
+static int entrance_clear(Entrance *self)
+{
+#define CLEAR(name) Py_CLEAR(self->name);
+    PARTS(CLEAR)
+#undef CLEAR
+    return 0;
+}
+
 static int entrance_init(Entrance *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"engine", "sink", "timeout", NULL};
@@ -915,28 +932,12 @@ static int entrance_init(Entrance *self, PyObject *args, PyObject *kwargs)
         (self->submit = PyObject_GetAttrString(engine, "submit")) == NULL ||
         (self->take_in = PyObject_GetAttrString(engine, "take_in")) == NULL ||
         (self->take_back = PyObject_GetAttrString(engine, "take_back")) == NULL) {
+        entrance_clear(self); /* It may be called again. */
         return -1;
     }
     self->sink = Py_NewRef(sink);
     self->timeout = Py_NewRef(timeout);
     self->make = Py_NewRef(make); /* last: it says that all is there */
-    return 0;
-}
-
-static int entrance_traverse(Entrance *self, visitproc visit, void *arg)
-{
-#define VISIT(name) Py_VISIT(self->name);
-    PARTS(VISIT)
-#undef VISIT
-    Py_VISIT(Py_TYPE((PyObject *)self));
-    return 0;
-}
-
-static int entrance_clear(Entrance *self)
-{
-#define CLEAR(name) Py_CLEAR(self->name);
-    PARTS(CLEAR)
-#undef CLEAR
     return 0;
 }
 

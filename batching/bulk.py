@@ -39,10 +39,10 @@ _T = TypeVar("_T")
 _CHUNK: Final = 256
 
 # Operations that may be open before the first get has shown how large the values are: in a stream,
-# which bounds their bytes, and where all are kept in any case. 1,024 keep a server busy. If all
-# were open, the last of very large values would not be there by their deadlines.
+# which bounds their bytes, and where all are kept in any case. With more, the last of very large
+# values would not be there by their deadlines.
 _FIRST_GETS: Final = 64
-_FIRST_KEPT_GETS: Final = 1024
+_FIRST_KEPT_GETS: Final = 256
 
 # Seconds between reading and submitting operations that do not count as waiting.
 _WAITED: Final = 0.001

@@ -71,7 +71,8 @@ class Reader:
             answer = self._requests.ranges(body, deadline)
         with readable(write=False):
             answers, listings = parse_read(requests, answer, self._owns)
-        if values := [*map(type, answers)].count(GetResult):
+        # If none was found, nothing is known but that more fit.
+        if values := [*map(type, answers)].count(GetResult) or _gets(requests):
             self._values.saw(values, len(answer))
         for index, page in listings:
             request = requests[index]

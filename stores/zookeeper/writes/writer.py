@@ -174,7 +174,8 @@ class Writer:
         pending = batch.pending
         self._guesses.begin(batch)
         if self._guesses.fail:
-            guesses = [batch.form(k) for k in batch.spread(pending)]
+            with self._guesses.assumed(batch):
+                guesses = [batch.form(k) for k in batch.spread(pending)]
             self._refuse_by_nodes(batch, pending, deadline, after=BY_SYNC)
             # If the guesses are unchanged and nothing was refused, the read was not needed.
             again = (batch.form(k) for k in batch.spread(batch.pending))
@@ -365,7 +366,8 @@ class Writer:
         elif batch.rounds >= _JOINT_ROUNDS:
             limit = _GROUP
         batch.rounds += 1
-        groups = MultiPlan(batch, self._sizes, self._room, self._acl, limit).groups
+        with self._guesses.assumed(batch):
+            groups = MultiPlan(batch, self._sizes, self._room, self._acl, limit).groups
         failed: list[int] = []
         second_read = SecondRead(batch, groups, self._reader, self._connection.number, deadline)
         outcomes = self._settler.send(groups, deadline, second_read.begin)

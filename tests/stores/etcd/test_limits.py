@@ -44,7 +44,7 @@ from batchkeeper.testing.servers import EtcdServer
 from ...waiting import soon
 from ..calls import kinds
 from .imitation import Imitation, imitated, kine, without_conditions, without_nesting
-from .opening import opened, recorded, without_write_ids
+from .opening import calls_to_etcd, opened, recorded, without_write_ids
 
 SMALL = ("--max-request-bytes", "16384")
 
@@ -263,6 +263,19 @@ def test_large_values_are_read_a_few_at_a_time(
         assert seen == []
         assert sizes[0] < 20 * 2**20
         assert max(sizes[1:]) < 5 * 2**20
+
+
+def test_gets_that_find_nothing_are_soon_many_at_a_time(
+    etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a value, nothing is known that speaks against larger requests."""
+    with opened(etcd_server.url) as backend:
+        calls = calls_to_etcd(monkeypatch)
+        for _ in range(4):
+            calls.clear()
+            answers = backend.read([Get(f"/missing/{number}") for number in range(100)], soon())
+            assert answers == [None] * 100
+        assert calls == ["txn"]
 
 
 def test_an_answer_too_large_to_be_taken_in_is_asked_for_in_parts(
