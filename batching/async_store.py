@@ -492,6 +492,14 @@ class AsyncMetadataStore(AsyncStoreBase):
         asked = check_watch(prefix, after, max_events, callback)
         return self._watch(self._engine.facets.watches(after), asked, self._seconds(timeout))
 
+    def _watch_deletion(self, path: str, timeout: float | None) -> AsyncWatch:
+        """Watch one path, which is never put again, until its deletion.
+
+        The watch reports it also if the path is missing already.
+        """
+        asked = check_watch(path, None, MAX_EVENTS, None)
+        return self._watch(self._engine.facets.deletions(), asked, self._seconds(timeout))
+
     @property
     def session(self) -> Session:
         """The session of the store, to which its ephemeral values belong.

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ..ops.capabilities import Capability
-from ..ops.errors import UnsupportedError
-from ..stores.backend import Backend, History, Scans, Session, Watches
+from ..ops.errors import MetadataStoreError, UnsupportedError
+from ..ops.operations import Exists
+from ..ops.results import WatchEvent
+from ..stores.backend import (
+    Backend,
+    DeletionWatches,
+    History,
+    Scans,
+    Session,
+    Watches,
+    WatchHandle,
+)
 from .checks import check_capability
 from .reentry import in_back_end, refused
 
@@ -86,6 +96,10 @@ class Facets:
             self._check("history", "a watch after a revision")
         return self._offered(self._backend.watches, "watches", "a watch")
 
+    def deletions(self) -> Watches:
+        """Return watches that report the deletion of one path, also if it is missing already."""
+        return _Deletions(self.watches(None), self._backend)
+
     def session(self) -> Session:
         """Return the session, also after the store was closed.
 
@@ -113,3 +127,33 @@ class Facets:
                 f"opened: {self._name}"
             )
         return facet
+
+
+class _Deletions:
+    """Watches of single paths; see ``DeletionWatches``."""
+
+    def __init__(self, watches: Watches, backend: Backend) -> None:
+        self._watches = watches
+        self._backend = backend
+
+    def watch(
+        self,
+        prefix: str,
+        after: int | None,
+        deliver: Callable[[Sequence[WatchEvent]], None],
+        fail: Callable[[MetadataStoreError], None],
+        deadline: float,
+    ) -> WatchHandle:
+        if isinstance(self._watches, DeletionWatches):
+            return self._watches.watch_deletion(prefix, deliver, fail, deadline)
+        handle = self._watches.watch(prefix, after, deliver, fail, deadline)
+        try:
+            (found,) = self._backend.read([Exists(prefix)], deadline)
+            if isinstance(found, MetadataStoreError):
+                raise found
+        except BaseException:
+            handle.close()
+            raise
+        if not found:
+            deliver([WatchEvent("deleted", prefix)])
+        return handle

@@ -41,6 +41,7 @@ from ...backend import start_thread
 from ..session.connection import Moment, ZooKeeperConnection
 from ..wire.jute import CREATED
 from ..wire.nodes import MARKS
+from .deletions import Deletions
 from .events import NodeEvent, Translator, decode
 from .placing import Placing
 from .watch import ZooKeeperWatch
@@ -129,6 +130,7 @@ class ZooKeeperWatches:
         self._translator = Translator()
         # For a directory, its watches, and whether events below it count. Cleared with each change.
         self._directories: dict[str, tuple[bool, tuple[ZooKeeperWatch, ...]]] = {}
+        self._deletions = Deletions(placing, self._later, lambda: self.forked)
         connection.receive_events(self._receive)
         self._last = connection.attach(self._note)  # guarded by the lock
 
@@ -172,6 +174,19 @@ class ZooKeeperWatches:
         except BaseException:
             self._enqueue(partial(self._withdraw, watch, walked))
             raise
+
+    def watch_deletion(
+        self,
+        path: str,
+        deliver: Callable[[Sequence[WatchEvent]], None],
+        fail: Callable[[MetadataStoreError], None],
+        deadline: float,
+    ) -> ZooKeeperWatch:
+        """Report the deletion of a path; see ``stores.backend.DeletionWatches``."""
+        self._connection.check_process()
+        with self._lock:
+            self._start()
+        return self._deletions.begin(path, deliver, fail, deadline)
 
     def leave(self, watch: ZooKeeperWatch) -> None:
         """Forget a watch. Any thread may call this."""
@@ -229,11 +244,7 @@ class ZooKeeperWatches:
         """
         call = _Call()
         with self._lock:
-            if self._closed:
-                raise StoreClosedError("the store is closed")
-            if self._thread is None:
-                self._thread = start_thread(self._run, "zookeeper-watches")
-                self._queue.append(partial(self._handle, self._last))
+            self._start()
             self._calls.add(call)
         self._enqueue(partial(self._perform, call, task, deadline))
         call.done.wait(max(0.0, deadline - time.monotonic()))
@@ -244,6 +255,21 @@ class ZooKeeperWatches:
         if call.error is not None:
             raise call.error
         return call
+
+    def _start(self) -> None:
+        """Start the thread, with the lock, if it does not run yet.
+
+        Raises:
+            StoreClosedError: the store is closed.
+        """
+        if self._closed:
+            raise StoreClosedError("the store is closed")
+        if self._thread is None:
+            self._thread = start_thread(self._run, "zookeeper-watches")
+            self._queue.append(partial(self._handle, self._last))
+
+    def _later(self, command: _Command) -> None:
+        self._enqueue(lambda: command() if self._is_current(self._standing) else None)
 
     def _perform(self, call: _Call, task: _Task, deadline: float) -> None:
         following: _Task | None = None
@@ -293,10 +319,13 @@ class ZooKeeperWatches:
     def _handle(self, moment: Moment) -> None:
         self._standing = 0
         self._epoch += 1
+        if self._epoch > 1:  # The thread has begun before the first wait.
+            self._deletions.lose()
         if moment.state == "connected":
             self._restore(moment.connection)
         elif moment.state == "over" and (error := self._connection.end()) is not None:
             self._fail(self._all(), error)
+            self._deletions.fail(error)
 
     def _overflow(self) -> None:
         with self._lock:
@@ -367,6 +396,7 @@ class ZooKeeperWatches:
             del bare[path]
         if self._is_current(self._standing):
             self._placing.remove(prefix, time.monotonic() + _ATTEMPT)
+            self._deletions.lose(prefix)
 
     def _restore(self, connection: int) -> None:
         """Place all watches again, and deliver a gap to each.
@@ -473,6 +503,7 @@ class ZooKeeperWatches:
             self._waiting -= len(packets)
         if packets:
             events = decode(packets, first, self._chroot_bytes)
+            self._deletions.take(events)
             # The last ones of a watch that was removed may still arrive.
             self._events += [event for event in events if self._takers(event.path)[0]]
 
