@@ -269,7 +269,7 @@ class AsyncLobby:
     async def _read_line(self, claim: AsyncClaim, deadline: Deadline) -> list[Contender]:
         """Read the line; return those before a claim that it must wait for."""
         # A late answer is harmless: those before the claim can only leave.
-        names = await self.store.get_children(self.path, timeout=deadline.for_request())
+        names = await self.store._children(self.path, deadline.for_request())
         line = line_of(names)
         if claim.contender not in line:
             claim.vanish()

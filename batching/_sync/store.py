@@ -445,6 +445,10 @@ class MetadataStore(StoreBase):
         asked = check_watch(prefix, after, max_events, callback)
         return self._watch(self._engine.facets.watches(after), asked, self._seconds(timeout))
 
+    def _children(self, path: str, timeout: float | None) -> list[str]:
+        """Return the names below a path, in a request of their own."""
+        return self._engine.facets.children(path, self._seconds(timeout))
+
     def _watch_deletion(self, path: str, timeout: float | None) -> Watch:
         """Watch one path, which is never put again, until its deletion.
 

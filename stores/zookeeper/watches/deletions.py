@@ -18,7 +18,7 @@ from typing import Final
 from ....ops.errors import MetadataStoreError
 from ....ops.results import WatchEvent
 from ..wire.jute import CHANGED, CREATED, DELETED
-from .events import NodeEvent
+from .events import decode
 from .placing import Placing
 from .watch import ZooKeeperWatch
 
@@ -33,6 +33,7 @@ class Deletions:
 
     Args:
         placing: makes the requests.
+        chroot: precedes all paths.
         later: calls a function on the thread of watches, unless the connection is lost by then.
         forked: says whether this is a forked child.
     """
@@ -40,10 +41,12 @@ class Deletions:
     def __init__(
         self,
         placing: Placing,
+        chroot: str,
         later: Callable[[Callable[[], None]], None],
         forked: Callable[[], bool],
     ) -> None:
         self._placing = placing
+        self._chroot_bytes = len(chroot.encode())
         self._later = later
         self._forked = forked
         self._lock = threading.Lock()
@@ -75,9 +78,11 @@ class Deletions:
             wait.take([WatchEvent("deleted", path)])
         return wait
 
-    def take(self, events: Sequence[NodeEvent]) -> None:
-        """End the waits that these events concern."""
-        for kind, path, zxid, _ in events if self._waits else ():
+    def take(self, packets: Sequence[bytes]) -> None:
+        """End the waits that these packets with events concern."""
+        if not self._waits:
+            return
+        for kind, path, zxid, _ in decode(packets, 0, self._chroot_bytes):
             if kind == DELETED:
                 self._end(path, WatchEvent("deleted", path, None, zxid if zxid > 0 else None))
             elif kind not in (CREATED, CHANGED):  # which come only from other watches

@@ -130,7 +130,7 @@ class ZooKeeperWatches:
         self._translator = Translator()
         # For a directory, its watches, and whether events below it count. Cleared with each change.
         self._directories: dict[str, tuple[bool, tuple[ZooKeeperWatch, ...]]] = {}
-        self._deletions = Deletions(placing, self._later, lambda: self.forked)
+        self._deletions = Deletions(placing, chroot, self._later, lambda: self.forked)
         connection.receive_events(self._receive)
         self._last = connection.attach(self._note)  # guarded by the lock
 
@@ -214,9 +214,12 @@ class ZooKeeperWatches:
             call.done.set()
 
     def _receive(self, packets: list[bytes]) -> None:
+        self._deletions.take(packets)
         with self._lock:
             if self._overflown or self._thread is None or self._closed:
                 return
+            if not (self._watches or self._calls):
+                return  # Only those were wanted.
             if self._waiting + len(packets) > _MOST_EVENTS:
                 self._overflown = True
                 self._queue.append(self._overflow)
@@ -313,13 +316,14 @@ class ZooKeeperWatches:
                 # A fault of this package must not end the watches in silence.
                 log.exception("zookeeper watches failed")
                 self._events.clear()
-                self._enqueue(partial(self._handle, self._last))
+                self._enqueue(partial(self._handle, self._last, lost=True))
                 self._connection.pause(_FAULTS, math.inf)
 
-    def _handle(self, moment: Moment) -> None:
+    def _handle(self, moment: Moment, *, lost: bool = False) -> None:
+        """Place the watches again as the connection allows; ``lost`` if events were."""
         self._standing = 0
         self._epoch += 1
-        if self._epoch > 1:  # The thread has begun before the first wait.
+        if lost or moment.state != "connected":
             self._deletions.lose()
         if moment.state == "connected":
             self._restore(moment.connection)
@@ -331,7 +335,7 @@ class ZooKeeperWatches:
         with self._lock:
             self._overflown = False
         log.warning("zookeeper watches are too slow: events were dropped", prefixes=[*self._placed])
-        self._handle(self._last)
+        self._handle(self._last, lost=True)
 
     def _place(
         self, watch: ZooKeeperWatch, walked: set[str], deadline: float, call: _Call
@@ -503,7 +507,6 @@ class ZooKeeperWatches:
             self._waiting -= len(packets)
         if packets:
             events = decode(packets, first, self._chroot_bytes)
-            self._deletions.take(events)
             # The last ones of a watch that was removed may still arrive.
             self._events += [event for event in events if self._takers(event.path)[0]]
 
