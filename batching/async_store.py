@@ -492,21 +492,14 @@ class AsyncMetadataStore(AsyncStoreBase):
         asked = check_watch(prefix, after, max_events, callback)
         return self._watch(self._engine.facets.watches(after), asked, self._seconds(timeout))
 
-    async def _children(self, path: str, timeout: float | None) -> list[str]:
-        """Return the names below a path, in a request of their own."""
-        # async:
-        return await self.get_children(path, timeout=timeout)
-        # sync:
-        # | return self._engine.facets.children(path, self._seconds(timeout))
-        # end
-
-    def _watch_deletion(self, path: str, timeout: float | None) -> AsyncWatch:
+    def _watch_deletion(self, path: str, timeout: float | None) -> tuple[AsyncWatch, bool]:
         """Watch one path, which is never put again, until its deletion.
 
-        The watch reports it also if the path is missing already.
+        The second value says whether the watch reports it also if the path is missing already.
         """
         asked = check_watch(path, None, MAX_EVENTS, None)
-        return self._watch(self._engine.facets.deletions(), asked, self._seconds(timeout))
+        watches, looks = self._engine.facets.deletions()
+        return self._watch(watches, asked, self._seconds(timeout)), looks
 
     @property
     def session(self) -> Session:

@@ -28,7 +28,6 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -52,7 +51,7 @@ from .facets import Facets
 from .feeds import Feeds
 from .hooks import Hook, Hooks
 from .lane import Lane, Sender
-from .metrics import Counts, Metrics
+from .metrics import Metrics
 from .queues import Queues, WhenFull
 from .reentry import in_back_end, in_the_way, owned, refused
 from .restoring import restore
@@ -728,11 +727,8 @@ class Engine:
             self.queues.take_in()
             return self.queues.metrics(events)
 
-        found = self._change(snapshot)
-        beside = Counter(get_children=self.facets.read_children)
         return replace(
-            found,
-            operations=Counts(Counter(found.operations) + beside),
+            self._change(snapshot),
             watches=watches,
             watch_events=watch_events,
             watch_drops=watch_drops,

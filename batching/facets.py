@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from threading import RLock
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..ops.capabilities import Capability
 from ..ops.errors import MetadataStoreError, UnsupportedError
-from ..ops.operations import Exists, GetChildren
 from ..ops.results import WatchEvent
 from ..stores.backend import (
     Backend,
     DeletionWatches,
     History,
-    RequestRefusedError,
     Scans,
     Session,
     Watches,
     WatchHandle,
-    to_its_end,
 )
 from .checks import check_capability
 from .reentry import in_back_end, refused
@@ -39,9 +34,6 @@ class Facets:
         name: the store's URL, for messages.
         check_open: raises ``StoreClosedError`` if the store is closed, or in a forked child.
         check_process: raises it only in a forked child.
-
-    Attributes:
-        read_children: how many times ``children`` has read.
     """
 
     def __init__(
@@ -57,8 +49,6 @@ class Facets:
         self._name = name
         self._check_open = check_open
         self._check_process = check_process
-        self._lock = RLock()  # guards the number; reentrant, because a signal handler may read
-        self.read_children = 0
 
     def scans(self, revision: int | None = None) -> Scans:
         """Return the scans.
@@ -105,24 +95,12 @@ class Facets:
             self._check("history", "a watch after a revision")
         return self._offered(self._backend.watches, "watches", "a watch")
 
-    def deletions(self) -> Watches:
-        """Return watches that report the deletion of one path, also if it is missing already."""
-        return _Deletions(self.watches(None), self._backend)
-
-    def children(self, path: str, seconds: float) -> list[str]:
-        """Return the names below a path, without the engine: that saves two changes of threads.
-
-        The read is ordered against no operation.
-
-        Raises:
-            MetadataStoreError: as for ``get_children``.
-        """
-        self._enter()
-        deadline = time.monotonic() + seconds
-        found: list[str] = to_its_end(lambda: _read(self._backend, GetChildren(path), deadline))
-        with self._lock:
-            self.read_children += 1
-        return found
+    def deletions(self) -> tuple[Watches, bool]:
+        """Return watches for the deletion of one path; say whether they look if it is there."""
+        watches = self.watches(None)
+        if isinstance(watches, DeletionWatches):
+            return _Deletions(watches), True
+        return watches, False
 
     def session(self) -> Session:
         """Return the session, also after the store was closed.
@@ -153,23 +131,11 @@ class Facets:
         return facet
 
 
-def _read(backend: Backend, op: Exists | GetChildren, deadline: float) -> Any:
-    """Answer one read."""
-    try:
-        (found,) = backend.read([op], deadline)
-    except RequestRefusedError as refused:
-        raise refused.error from refused
-    if isinstance(found, MetadataStoreError):
-        raise found
-    return found
-
-
 class _Deletions:
-    """Watches of single paths; see ``DeletionWatches``."""
+    """Lets a feed begin ``watch_deletion`` as it begins any watch."""
 
-    def __init__(self, watches: Watches, backend: Backend) -> None:
+    def __init__(self, watches: DeletionWatches) -> None:
         self._watches = watches
-        self._backend = backend
 
     def watch(
         self,
@@ -179,14 +145,5 @@ class _Deletions:
         fail: Callable[[MetadataStoreError], None],
         deadline: float,
     ) -> WatchHandle:
-        if isinstance(self._watches, DeletionWatches):
-            return self._watches.watch_deletion(prefix, deliver, fail, deadline)
-        handle = self._watches.watch(prefix, after, deliver, fail, deadline)
-        try:
-            there = _read(self._backend, Exists(prefix), deadline)
-        except BaseException:
-            handle.close()
-            raise
-        if not there:
-            deliver([WatchEvent("deleted", prefix)])
-        return handle
+        assert after is None
+        return self._watches.watch_deletion(prefix, deliver, fail, deadline)

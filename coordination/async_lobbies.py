@@ -269,7 +269,7 @@ class AsyncLobby:
     async def _read_line(self, claim: AsyncClaim, deadline: Deadline) -> list[Contender]:
         """Read the line; return those before a claim that it must wait for."""
         # A late answer is harmless: those before the claim can only leave.
-        names = await self.store._children(self.path, deadline.for_request())
+        names = await self.store.get_children(self.path, timeout=deadline.for_request())
         line = line_of(names)
         if claim.contender not in line:
             claim.vanish()
@@ -307,9 +307,10 @@ class AsyncLobby:
 
     async def _until_deleted(self, claim: AsyncClaim, path: str, deadline: Deadline) -> bool:
         """Wait until a value is gone; return ``False`` if that is uncertain."""
-        async with self.store._watch_deletion(path, deadline.for_request()) as watch:
+        begun, looks = self.store._watch_deletion(path, deadline.for_request())
+        async with begun as watch:
             claim.wake = watch.close
-            gone = False
+            gone = not (looks or await self.store.exists(path, timeout=deadline.for_request()))
             while not (gone or claim.ended):
                 event = await watch.next_event(timeout=deadline.left())
                 if event is None or event.kind == "gap":

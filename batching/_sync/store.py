@@ -445,17 +445,14 @@ class MetadataStore(StoreBase):
         asked = check_watch(prefix, after, max_events, callback)
         return self._watch(self._engine.facets.watches(after), asked, self._seconds(timeout))
 
-    def _children(self, path: str, timeout: float | None) -> list[str]:
-        """Return the names below a path, in a request of their own."""
-        return self._engine.facets.children(path, self._seconds(timeout))
-
-    def _watch_deletion(self, path: str, timeout: float | None) -> Watch:
+    def _watch_deletion(self, path: str, timeout: float | None) -> tuple[Watch, bool]:
         """Watch one path, which is never put again, until its deletion.
 
-        The watch reports it also if the path is missing already.
+        The second value says whether the watch reports it also if the path is missing already.
         """
         asked = check_watch(path, None, MAX_EVENTS, None)
-        return self._watch(self._engine.facets.deletions(), asked, self._seconds(timeout))
+        watches, looks = self._engine.facets.deletions()
+        return self._watch(watches, asked, self._seconds(timeout)), looks
 
     @property
     def session(self) -> Session:

@@ -267,7 +267,7 @@ class Lobby:
     def _read_line(self, claim: Claim, deadline: Deadline) -> list[Contender]:
         """Read the line; return those before a claim that it must wait for."""
         # A late answer is harmless: those before the claim can only leave.
-        names = self.store._children(self.path, deadline.for_request())
+        names = self.store.get_children(self.path, timeout=deadline.for_request()).result()
         line = line_of(names)
         if claim.contender not in line:
             claim.vanish()
@@ -303,9 +303,10 @@ class Lobby:
 
     def _until_deleted(self, claim: Claim, path: str, deadline: Deadline) -> bool:
         """Wait until a value is gone; return ``False`` if that is uncertain."""
-        with self.store._watch_deletion(path, deadline.for_request()) as watch:
+        begun, looks = self.store._watch_deletion(path, deadline.for_request())
+        with begun as watch:
             claim.wake = watch.close
-            gone = False
+            gone = not (looks or self.store.exists(path, timeout=deadline.for_request()).result())
             while not (gone or claim.ended):
                 event = watch.next_event(timeout=deadline.left())
                 if event is None or event.kind == "gap":

@@ -18,6 +18,13 @@ from .foreign import said_by_zookeeper
 from .zookeeper.opening import before_exchange, recorded
 
 
+def begun(store: bk.MetadataStore, path: str) -> bk.Watch:
+    """Begin a wait that finds by itself if the path is missing already."""
+    watch, looks = store._watch_deletion(path, PATIENCE)
+    assert looks
+    return watch
+
+
 def end_of(watch: bk.Watch) -> bk.WatchEvent:
     """Return the first event that ends a wait."""
     while True:
@@ -27,18 +34,20 @@ def end_of(watch: bk.Watch) -> bk.WatchEvent:
             return event
 
 
-def test_a_deletion(store_url: str) -> None:
+@pytest.mark.server
+@pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
+def test_a_deletion(kind: str, fresh_url: Callable[[str], str]) -> None:
     """It is reported once the value is gone, not for its changes, and at once if it is missing."""
-    with bk.open_store(store_url) as store:
+    with bk.open_store(fresh_url(kind)) as store:
         result(store.put("/line/a", b""))
         result(store.put("/line/b", b""))
-        with store._watch_deletion("/line/a", PATIENCE) as watch:
+        with begun(store, "/line/a") as watch:
             result(store.put("/line/a", b"2"))
             result(store.delete("/line/b"))
             result(store.delete("/line/a"))
             assert end_of(watch)[:2] == ("deleted", "/line/a")
         for path in ("/line/a", "/nothing/at/all"):
-            with store._watch_deletion(path, PATIENCE) as watch:
+            with begun(store, path) as watch:
                 assert end_of(watch)[:2] == ("deleted", path)
         assert store.metrics().watches == 0
 
@@ -56,13 +65,13 @@ def test_a_lost_connection(
         bk.open_store(f"{kind}://{line.address}") as store,
     ):
         result(other.put("/line/a", b""))
-        with store._watch_deletion("/line/a", PATIENCE) as watch:
+        with begun(store, "/line/a") as watch:
             line.drops = True
             line.cut()
             result(other.delete("/line/a"))
             line.restore()
             assert end_of(watch).kind == ("deleted" if kind == "etcd" else "gap")
-        with store._watch_deletion("/line/a", PATIENCE) as watch:
+        with begun(store, "/line/a") as watch:
             assert end_of(watch).kind == "deleted"
 
 
@@ -114,7 +123,7 @@ def test_etcd_chooses_the_beginning(
     monkeypatch.setattr("batchkeeper.stores.etcd.watches.watches.create_request", noted)
     with bk.open_store(own_etcd().url) as store:
         result(store.put("/line/a", b""))
-        with store._watch_deletion("/line/a", PATIENCE) as watch:
+        with begun(store, "/line/a") as watch:
             result(store.delete("/line/a"))
             assert end_of(watch).kind == "deleted"
     assert starts == [0]

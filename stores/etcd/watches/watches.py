@@ -472,14 +472,13 @@ class EtcdWatches:
     def _in_place(self, stream: WatchStream, watch: EtcdWatch, response: Any) -> None:
         if watch.lost:
             watch.gap(response.header.revision)
-        elif not watch.after:
-            watch.after = response.header.revision
         watch.doubted = False
         with self._changed:
             if stream.interrupted:
                 return
             if watch in self._watches:
                 self._by_id[response.watch_id] = watch
+                watch.after = watch.after or response.header.revision
                 watch.watch_id = response.watch_id
                 watch.placed = watch.answered = True
             else:  # It was closed meanwhile.

@@ -29,7 +29,7 @@ _ATTEMPT: Final = 10.0
 
 
 class Deletions:
-    """The waits of one client. Any thread may begin or close one. The thread of watches ends them.
+    """The waits of one client. Any thread may begin or close one. kazoo's thread ends them.
 
     Args:
         placing: makes the requests.
@@ -88,17 +88,21 @@ class Deletions:
             elif kind not in (CREATED, CHANGED):  # which come only from other watches
                 self._end(path, WatchEvent("gap", path))
 
-    def lose(self, path: str | None = None) -> None:
-        """End the waits for a path, or all, with a gap: the server has no watch for them."""
-        for lost in list(self._waits) if path is None else (path,):
-            self._end(lost, WatchEvent("gap", lost))
+    def lose(self, path: str) -> bool:
+        """End the waits for a path with a gap; return whether there were any."""
+        return self._end(path, WatchEvent("gap", path))
 
-    def fail(self, error: MetadataStoreError) -> None:
-        """End all waits with an error."""
+    def lose_all(self) -> None:
+        """End all waits with a gap, because the connection is lost."""
+        for path in list(self._waits):
+            self.lose(path)
+
+    def close(self) -> None:
+        """End all waits. Nothing is delivered afterwards."""
         with self._lock:
             waits = [wait for same in self._waits.values() for wait in same]
         for wait in waits:
-            wait.fail(error.for_path(wait.prefix))
+            wait.close()
 
     def leave(self, watch: ZooKeeperWatch) -> None:
         """Forget a wait, and remove the server's watch if it was the last that needs it."""
@@ -117,12 +121,15 @@ class Deletions:
             return not same
 
     def _remove(self, path: str) -> None:
-        if path not in self._waits:
+        while path not in self._waits:
             self._placing.remove(path, time.monotonic() + _ATTEMPT, of_children=True)
-            self.lose(path)  # Waits that have begun meanwhile may have lost their watch with it.
+            # Waits that have begun meanwhile may have lost their watch with it, or may keep it.
+            if not self.lose(path):
+                return
 
-    def _end(self, path: str, event: WatchEvent) -> None:
+    def _end(self, path: str, event: WatchEvent) -> bool:
         with self._lock:
             waits = self._waits.pop(path, ())
         for wait in waits:
             wait.take([event])
+        return bool(waits)

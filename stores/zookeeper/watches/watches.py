@@ -13,6 +13,7 @@ Threads: kazoo's thread appends the packets of events and the changes of the con
 queue. One thread takes them out, in order, reads new nodes, and delivers events. It also places and
 removes the server's watches, so that these requests keep their order. It begins with the first
 watch and ends with the store. ``watch`` runs on the caller's thread, where it reads the tree.
+Waits for deletions do without that thread: kazoo's ends them.
 
 ``_lock`` guards the queue, the watches and the waiting calls. It is never held during a request or
 a call of ``deliver``.
@@ -209,6 +210,7 @@ class ZooKeeperWatches:
             self._filled.notify_all()
         for watch in watches:
             watch.close()
+        self._deletions.close()
         for call in calls:
             call.error = StoreClosedError("the store is closed")
             call.done.set()
@@ -218,8 +220,8 @@ class ZooKeeperWatches:
         with self._lock:
             if self._overflown or self._thread is None or self._closed:
                 return
-            if not (self._watches or self._calls):
-                return  # Only those were wanted.
+            if not (self._placed or self._calls):
+                return  # Only waits for deletions were concerned.
             if self._waiting + len(packets) > _MOST_EVENTS:
                 self._overflown = True
                 self._queue.append(self._overflow)
@@ -230,6 +232,8 @@ class ZooKeeperWatches:
             self._filled.notify()
 
     def _note(self, moment: Moment) -> None:
+        if moment.state != "connected":
+            self._deletions.lose_all()
         with self._lock:
             self._last = moment
             if self._thread is not None and not self._closed:
@@ -316,26 +320,22 @@ class ZooKeeperWatches:
                 # A fault of this package must not end the watches in silence.
                 log.exception("zookeeper watches failed")
                 self._events.clear()
-                self._enqueue(partial(self._handle, self._last, lost=True))
+                self._enqueue(partial(self._handle, self._last))
                 self._connection.pause(_FAULTS, math.inf)
 
-    def _handle(self, moment: Moment, *, lost: bool = False) -> None:
-        """Place the watches again as the connection allows; ``lost`` if events were."""
+    def _handle(self, moment: Moment) -> None:
         self._standing = 0
         self._epoch += 1
-        if lost or moment.state != "connected":
-            self._deletions.lose()
         if moment.state == "connected":
             self._restore(moment.connection)
         elif moment.state == "over" and (error := self._connection.end()) is not None:
             self._fail(self._all(), error)
-            self._deletions.fail(error)
 
     def _overflow(self) -> None:
         with self._lock:
             self._overflown = False
         log.warning("zookeeper watches are too slow: events were dropped", prefixes=[*self._placed])
-        self._handle(self._last, lost=True)
+        self._handle(self._last)
 
     def _place(
         self, watch: ZooKeeperWatch, walked: set[str], deadline: float, call: _Call
