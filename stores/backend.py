@@ -479,7 +479,7 @@ class Watches(Protocol):
 class DeletionWatches(Protocol):
     """What a facet of watches may offer beside ``watch``: to wait for the end of one value.
 
-    Without it, the engine places a watch and reads whether the value is there.
+    Without it, a lock places a watch, and then reads whether the value is there.
     """
 
     def watch_deletion(
