@@ -97,9 +97,13 @@ def test_a_creation_whose_answer_is_swallowed(
 
 
 def test_connections_that_are_cut_in_line(
-    server: LocalServer, proxy: Callable[[str], Proxy]
+    own_zookeeper: Callable[[], LocalServer], proxy: Callable[[str], Proxy]
 ) -> None:
-    """Everybody's turn comes, one after the other, even if nobody is told of a holder's end."""
+    """Everybody's turn comes, one after the other, even if nobody is told of a holder's end.
+
+    Not on etcd: before 3.5.5, it crashes if clients go away during their reads (#14110).
+    """
+    server = own_zookeeper()
     before, url = through(server, proxy)
     tokens: list[int] = []
 
