@@ -17,8 +17,9 @@ from .entry import QUEUED, SENT, Entry, move
 
 __all__ = ["Accumulator", "Cause", "ReadyQueue"]
 
-#: Why a batch left: it had ``max_ops`` operations, or ``max_bytes``; nothing was in flight; its
-#: oldest operation had waited ``max_delay``; a caller called ``flush``, or ``close``.
+#: Why a batch left: it had ``max_ops`` operations, or ``max_bytes``; nothing was in flight, or one
+#: operation beside which it could leave; its oldest operation had waited ``max_delay``; a caller
+#: called ``flush``, or ``close``.
 Cause: TypeAlias = Literal["ops", "bytes", "idle", "delay", "flush", "close"]
 
 
@@ -97,6 +98,8 @@ class Accumulator:
         self.in_flight = 0  # batches
         self.delivering = 0  # batches whose answers are here and whose callers are being informed
         self.hurry: Cause | None = None  # set while a flush waits for everything to be sent
+        self.awaited = False  # whether a thread waits for the only entry that is ready
+        self._lone = False  # whether the last batch has one operation
 
     def add(self, entry: Entry) -> None:
         """Add an entry that is ready to be sent."""
@@ -123,6 +126,7 @@ class Accumulator:
 
     def discard(self, entry: Entry) -> None:
         """Forget an entry that was added and has ended without being taken."""
+        self.awaited = False
         self.ready -= 1
         self.ready_bytes -= entry.weight
 
@@ -145,7 +149,7 @@ class Accumulator:
             return "bytes"
         if self.hurry is not None:
             return self.hurry
-        if self.leaves_at_once:
+        if self.leaves_at_once or (self.awaited and self.leaves_beside):
             return "idle"
         if now >= self._due_at():
             return "delay"
@@ -157,6 +161,16 @@ class Accumulator:
         # The callers that get their results now may submit more, which should be sent together.
         return self._adaptive and not self.in_flight and not self.delivering
 
+    @property
+    def leaves_beside(self) -> bool:
+        """Whether an operation for which a thread waits may leave beside the one in flight.
+
+        Both must be alone. Otherwise, two threads with an operation each would take turns at the
+        store.
+        """
+        alone = self.in_flight == 1 and self._lone and self.ready <= 1
+        return alone and self._adaptive and not self.delivering
+
     def due_in(self, now: float) -> float | None:
         """Return the seconds until a batch is due by age; ``None`` while nothing is ready."""
         return max(0.0, self._due_at() - now) if self.ready else None
@@ -166,6 +180,7 @@ class Accumulator:
         self._gather()
         batch, size, passed = take_entries(self._gathered, self.max_ops, self.max_bytes)
         self._entries -= passed
+        self.awaited, self._lone = False, len(batch) == 1
         self.ready -= len(batch)
         self.ready_bytes -= size
         return batch

@@ -36,7 +36,7 @@ from ..ops.acceleration import accelerated, bind
 from ..ops.errors import MetadataStoreError
 from ..ops.log import get_logger
 from ..ops.operations import Kind, Options
-from .entry import CANCELLED, ENDED, SENT, Entry
+from .entry import CANCELLED, ENDED, QUEUED, SENT, Entry
 from .reentry import add_lock, midway, nested, owned, refused
 from .settings import check_seconds
 
@@ -412,6 +412,8 @@ def _wait(entry: Entry, timeout: float | None) -> None:
         waiting.gates.append(gate)
     seconds = math.inf if timeout is None else max(0.0, timeout)
     try:
+        if entry.state == QUEUED and entry.lane.batches.leaves_beside:
+            sink.engine.hasten(entry)
         if not gate.acquire(True, min(seconds, _SOON)) and seconds > _SOON:
             # Only now, because the look at the stack takes a quarter of the time of a lone put.
             if sink.interrupted():

@@ -307,11 +307,10 @@ class AsyncLobby:
 
     async def _until_deleted(self, claim: AsyncClaim, path: str, deadline: Deadline) -> bool:
         """Wait until a value is gone; return ``False`` if that is uncertain."""
-        # Not a watch that begins in the past, which would need no read: etcd lets those catch up
-        # only every 100 ms.
-        async with self.store.watch(path, timeout=deadline.for_request()) as watch:
+        begun, looks = self.store._watch_deletion(path, deadline.for_request())
+        async with begun as watch:
             claim.wake = watch.close
-            gone = not await self.store.exists(path, timeout=deadline.for_request())
+            gone = not (looks or await self.store.exists(path, timeout=deadline.for_request()))
             while not (gone or claim.ended):
                 event = await watch.next_event(timeout=deadline.left())
                 if event is None or event.kind == "gap":

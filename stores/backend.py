@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import RLock, Thread, current_thread, main_thread
-from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar, get_args
+from typing import (
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    runtime_checkable,
+)
 
 from ..ops.acceleration import accelerated
 from ..ops.errors import MetadataStoreError, StoreUnavailableError
@@ -29,6 +39,7 @@ __all__ = [
     "Answer",
     "Backend",
     "Deadline",
+    "DeletionWatches",
     "Event",
     "History",
     "Limits",
@@ -478,6 +489,28 @@ class Watches(Protocol):
         Raises:
             MetadataStoreError: the watch is not in place, as for a read.
             RevisionCompactedError: the store no longer keeps all changes after ``after``.
+        """
+        ...
+
+
+@runtime_checkable
+class DeletionWatches(Protocol):
+    """What a facet of watches may offer beside ``watch``: to wait for the end of one value.
+
+    Without it, a lock places a watch, and then reads whether the value is there.
+    """
+
+    def watch_deletion(
+        self,
+        path: str,
+        deliver: Callable[[Sequence[WatchEvent]], None],
+        fail: Callable[[MetadataStoreError], None],
+        deadline: float,
+    ) -> WatchHandle:
+        """Report that a path is deleted: at once if it is missing, perhaps before the return.
+
+        Everything else is as with :meth:`Watches.watch`, but nothing needs to follow after the
+        event of the deletion, or after a gap. The path must not be put again after its deletion.
         """
         ...
 

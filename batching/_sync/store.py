@@ -445,6 +445,15 @@ class MetadataStore(StoreBase):
         asked = check_watch(prefix, after, max_events, callback)
         return self._watch(self._engine.facets.watches(after), asked, self._seconds(timeout))
 
+    def _watch_deletion(self, path: str, timeout: float | None) -> tuple[Watch, bool]:
+        """Watch one path, which is never put again, until its deletion.
+
+        The second value says whether the watch reports it also if the path is missing already.
+        """
+        asked = check_watch(path, None, MAX_EVENTS, None)
+        watches, looks = self._engine.facets.deletions()
+        return self._watch(watches, asked, self._seconds(timeout)), looks
+
     @property
     def session(self) -> Session:
         """The session of the store, to which its ephemeral values belong.

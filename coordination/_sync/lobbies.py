@@ -303,11 +303,10 @@ class Lobby:
 
     def _until_deleted(self, claim: Claim, path: str, deadline: Deadline) -> bool:
         """Wait until a value is gone; return ``False`` if that is uncertain."""
-        # Not a watch that begins in the past, which would need no read: etcd lets those catch up
-        # only every 100 ms.
-        with self.store.watch(path, timeout=deadline.for_request()) as watch:
+        begun, looks = self.store._watch_deletion(path, deadline.for_request())
+        with begun as watch:
             claim.wake = watch.close
-            gone = not self.store.exists(path, timeout=deadline.for_request()).result()
+            gone = not (looks or self.store.exists(path, timeout=deadline.for_request()).result())
             while not (gone or claim.ended):
                 event = watch.next_event(timeout=deadline.left())
                 if event is None or event.kind == "gap":

@@ -164,6 +164,28 @@ def test_adaptive_fires_when_nothing_is_in_flight(
     assert adaptive.batches.due(0.0) == "idle"
 
 
+def test_what_a_thread_waits_for_leaves_beside_a_lone_one(
+    make_lane: MakeLane, make_entry: MakeEntry
+) -> None:
+    """Neither has company, and no caller is being informed, who could come with more."""
+    lane = make_lane(adaptive=True)
+    batches = lane.batches
+    for alone in (True, False):
+        fill(lane, make_entry, *[0.0] * (1 if alone else 2))
+        batches.take()
+        batches.in_flight = 1
+        fill(lane, make_entry, 0.0)
+        assert batches.due(0.0) is None
+        batches.awaited = True
+        assert (batches.due(0.0) == "idle") is alone
+        batches.delivering = 1
+        assert batches.due(0.0) is None
+        batches.delivering = 0
+        fill(lane, make_entry, 0.0)
+        assert batches.due(0.0) is None
+        batches.take()
+
+
 @pytest.mark.parametrize("hurry", ["flush", "close"])
 def test_a_hurry_fires_at_once_until_it_ends(
     make_lane: MakeLane, make_entry: MakeEntry, hurry: str

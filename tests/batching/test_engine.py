@@ -65,6 +65,28 @@ def test_a_lone_operation_leaves_at_once_and_later_ones_gather(
     assert dict(store.metrics().writes.causes) == {"idle": 2}
 
 
+def test_two_callers_that_wait_do_not_take_turns(
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
+) -> None:
+    """The second one's operation leaves beside the first one's; those of others gather."""
+    store = open_on(backend, max_delay=60, linger="adaptive")
+
+    def put(path: str) -> Future[Any]:
+        return pool.submit(lambda: store.put(path, b"").result(PATIENCE))
+
+    putting = []
+    for number in range(2):
+        putting.append(put(f"/{number}"))
+        backend.wait_for_calls(number + 1)
+    putting += [put("/2"), put("/3")]
+    until(lambda: store.metrics().writes.queued == 2)
+    for call in backend.calls[:2]:
+        call.release()
+    backend.wait_for_calls(3)[2].release()
+    assert wait(putting, PATIENCE).not_done == set()
+    assert [len(call.paths) for call in backend.calls] == [1, 1, 2]
+
+
 def test_fixed_linger_waits_for_company(make_backend: MakeBackend, open_on: OpenOn) -> None:
     """Without adaptive linger nothing leaves before max_ops, max_bytes or max_delay."""
     backend = make_backend()

@@ -222,6 +222,15 @@ def flush_lingering(scene: Scene) -> None:
     scene.call = scene.store.flush
 
 
+def awaited(scene: Scene) -> None:
+    """The wait for a put that is sent beside another one."""
+    scene.hold()
+    scene.futures.append(scene.store.put("/a", b""))
+    until(lambda: engine_of(scene.store).writes.watched)
+    scene.release_soon()
+    scene.call = scene.futures[-1].result
+
+
 def metrics(scene: Scene) -> None:
     """A look at the metrics, which takes in what has arrived."""
     scene.hold()
@@ -263,6 +272,7 @@ def put_late(store: MetadataStore) -> None:
         cancel_for_room,
         flush,
         flush_lingering,
+        awaited,
         metrics,
         close,
     ],
@@ -287,7 +297,7 @@ def test_an_interrupted_call_leaves_nobody_waiting(
             max_in_flight=2,
             write_queue_size=1 if prepare is cancel_for_room else 100,
             on_full="block",
-            max_delay=60 if prepare is flush_lingering else 0.001,
+            max_delay=60 if prepare in {flush_lingering, awaited} else 0.001,
         )
         scene = Scene(store, backend)
         prepare(scene)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import IO, Any
 
 import pytest
@@ -93,6 +94,36 @@ def test_a_creation_whose_answer_is_swallowed(
         assert f"{PATH}/{until_line(store, PATH, 1)[0]}" == lock.check().path
         lock.release()
         assert line(store, PATH) == []
+
+
+def test_connections_that_are_cut_in_line(
+    own_zookeeper: Callable[[], LocalServer], proxy: Callable[[str], Proxy]
+) -> None:
+    """Everybody's turn comes, one after the other, even if nobody is told of a holder's end.
+
+    Not on etcd: before 3.5.5, it crashes if clients go away during their reads (#14110).
+    """
+    server = own_zookeeper()
+    before, url = through(server, proxy)
+    tokens: list[int] = []
+
+    def hold(lock: Lock) -> None:
+        lock.acquire(2 * PATIENCE)
+        assert not any(other.held for other in locks if other is not lock)
+        tokens.append(lock.fencing_token)
+        before.cut()
+        lock.release()
+
+    with ExitStack() as stack:
+        stores = [stack.enter_context(opened(address)) for address in (server.url, *[url] * 4)]
+        locks = [Lock(store, PATH) for store in stores]
+        locks[0].acquire()
+        waiting = [begun(hold, lock) for lock in locks[1:]]
+        until_line(stores[0], PATH, 5)
+        locks[0].release()
+        for future in waiting:
+            future.result(3 * PATIENCE)
+    assert tokens == sorted(set(tokens))
 
 
 # --- the end of the session

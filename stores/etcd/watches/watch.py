@@ -59,7 +59,8 @@ class EtcdWatch:
     Attributes:
         prefix: its path.
         keys: its keys.
-        after: the last revision of which everything was delivered.
+        after: the last revision of which everything was delivered; 0 until the watch of a deletion
+            is in place.
         held: events of the newest revision, if that is incomplete.
         fresh: whether ``after`` was the newest revision a moment ago.
         lost: whether a gap is to be delivered as soon as the watch is placed.

@@ -158,6 +158,45 @@ class EtcdWatches:
             watch.after = max(after, FIRST_REVISION)
             left = deadline - time.monotonic()
             check_revision(self._connection, first, watch.after, left)
+        self._await(watch, deadline)
+        return watch
+
+    def watch_deletion(
+        self,
+        path: str,
+        deliver: Callable[[Sequence[WatchEvent]], None],
+        fail: Callable[[MetadataStoreError], None],
+        deadline: float,
+    ) -> EtcdWatch:
+        """Report the deletion of a path; see ``stores.backend.DeletionWatches``.
+
+        The member chooses where the watch begins. If the client did, by a read before, every write
+        until then would put the beginning into the past, and etcd lets such watches catch up only
+        every 100 ms. A read afterwards shows what the watch does not.
+        """
+        below, _ = below_of(path, self._prefix)
+        keys = Keys(below[:-1], below, b"", self._hidden, self._skip)
+        watch = EtcdWatch(self, path, keys, deliver, fail)
+        self._lineage.watched = True
+        self._await(watch, deadline)
+        request = messages.RangeRequest(key=keys.first, limit=1, count_only=True)
+        try:
+            there = self._connection.call("range", request, deadline, write=False).count
+        except BaseException as error:
+            watch.close()
+            if isinstance(error, EtcdRefusedError):
+                raise error.error from error
+            raise
+        if not there:
+            watch.take([WatchEvent("deleted", path)])
+        return watch
+
+    def _await(self, watch: EtcdWatch, deadline: float) -> None:
+        """Place a watch, and wait until it is in place.
+
+        Raises:
+            MetadataStoreError: it is not in place.
+        """
         with self._changed:
             if self._closed:
                 raise StoreClosedError("the store is closed")
@@ -176,7 +215,6 @@ class EtcdWatches:
         if not placed:
             watch.close()
             raise self._connection.late("the watch is not in place yet")
-        return watch
 
     def remove(self, watch: EtcdWatch) -> None:
         """Forget a watch, and end it at the server."""
@@ -440,6 +478,7 @@ class EtcdWatches:
                 return
             if watch in self._watches:
                 self._by_id[response.watch_id] = watch
+                watch.after = watch.after or response.header.revision
                 watch.watch_id = response.watch_id
                 watch.placed = watch.answered = True
             else:  # It was closed meanwhile.

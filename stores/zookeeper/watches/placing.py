@@ -20,6 +20,7 @@ from ..wire.errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, UNIMPLEMENTED
 from ..wire.exchanges import Reply, parse_reply
 from ..wire.jute import (
     ADD_WATCH,
+    GET_CHILDREN,
     GET_DATA,
     REMOVE_WATCHES,
     ZNode,
@@ -27,6 +28,7 @@ from ..wire.jute import (
     parse_single,
     remove_watch,
     single_read,
+    watching_read,
 )
 from ..wire.nodes import NULL
 
@@ -112,12 +114,30 @@ class Placing:
             prefixes, reads = again, ()
         return found
 
-    def remove(self, prefix: str, deadline: float) -> None:
-        """Remove the watch of a prefix.
+    def place_once(self, path: str, deadline: float) -> bool:
+        """Place a watch that fires once, at the deletion of a node; return whether there is a node.
+
+        Raises:
+            AuthenticationError: the node may not be read.
+            MetadataStoreError: the watch was not placed.
+        """
+        request = GET_CHILDREN, watching_read(self._full(path))
+        while True:
+            (reply,) = self._connection.exchange([request], deadline, repeat=True)
+            found = parse_reply(reply, partial(parse_single, GET_CHILDREN))
+            if isinstance(found, MetadataStoreError):
+                raise found
+            if not isinstance(found, int) or found == NO_NODE:
+                return found != NO_NODE
+            if found != CONNECTION_LOSS:
+                raise self._connection.refused(found, path)
+
+    def remove(self, prefix: str, deadline: float, *, of_children: bool = False) -> None:
+        """Remove the watches of a prefix, or those of its children, which ``place_once`` places.
 
         If this fails, the server sends events that nobody needs, as long as it is connected.
         """
-        body = remove_watch(self._full(prefix))
+        body = remove_watch(self._full(prefix), of_children=of_children)
         self._connection.exchange([(REMOVE_WATCHES, body)], deadline, repeat=True)
 
     def bare(self, prefix: str, timeout: float, deadline: float) -> dict[str, int]:

@@ -13,6 +13,7 @@ Threads: kazoo's thread appends the packets of events and the changes of the con
 queue. One thread takes them out, in order, reads new nodes, and delivers events. It also places and
 removes the server's watches, so that these requests keep their order. It begins with the first
 watch and ends with the store. ``watch`` runs on the caller's thread, where it reads the tree.
+Waits for deletions do without that thread: kazoo's ends them.
 
 ``_lock`` guards the queue, the watches and the waiting calls. It is never held during a request or
 a call of ``deliver``.
@@ -41,6 +42,7 @@ from ...backend import start_thread
 from ..session.connection import Moment, ZooKeeperConnection
 from ..wire.jute import CREATED
 from ..wire.nodes import MARKS
+from .deletions import Deletions
 from .events import NodeEvent, Translator, decode
 from .placing import Placing
 from .watch import ZooKeeperWatch
@@ -129,6 +131,7 @@ class ZooKeeperWatches:
         self._translator = Translator()
         # For a directory, its watches, and whether events below it count. Cleared with each change.
         self._directories: dict[str, tuple[bool, tuple[ZooKeeperWatch, ...]]] = {}
+        self._deletions = Deletions(placing, chroot, self._later, lambda: self.forked)
         connection.receive_events(self._receive)
         self._last = connection.attach(self._note)  # guarded by the lock
 
@@ -173,6 +176,19 @@ class ZooKeeperWatches:
             self._enqueue(partial(self._withdraw, watch, walked))
             raise
 
+    def watch_deletion(
+        self,
+        path: str,
+        deliver: Callable[[Sequence[WatchEvent]], None],
+        fail: Callable[[MetadataStoreError], None],
+        deadline: float,
+    ) -> ZooKeeperWatch:
+        """Report the deletion of a path; see ``stores.backend.DeletionWatches``."""
+        self._connection.check_process()
+        with self._lock:
+            self._start()
+        return self._deletions.begin(path, deliver, fail, deadline)
+
     def leave(self, watch: ZooKeeperWatch) -> None:
         """Forget a watch. Any thread may call this."""
         with self._lock:
@@ -194,14 +210,18 @@ class ZooKeeperWatches:
             self._filled.notify_all()
         for watch in watches:
             watch.close()
+        self._deletions.close()
         for call in calls:
             call.error = StoreClosedError("the store is closed")
             call.done.set()
 
     def _receive(self, packets: list[bytes]) -> None:
+        self._deletions.take(packets)
         with self._lock:
             if self._overflown or self._thread is None or self._closed:
                 return
+            if not (self._placed or self._calls):
+                return  # Only waits for deletions were concerned.
             if self._waiting + len(packets) > _MOST_EVENTS:
                 self._overflown = True
                 self._queue.append(self._overflow)
@@ -212,6 +232,8 @@ class ZooKeeperWatches:
             self._filled.notify()
 
     def _note(self, moment: Moment) -> None:
+        if moment.state != "connected":
+            self._deletions.lose_all()
         with self._lock:
             self._last = moment
             if self._thread is not None and not self._closed:
@@ -229,11 +251,7 @@ class ZooKeeperWatches:
         """
         call = _Call()
         with self._lock:
-            if self._closed:
-                raise StoreClosedError("the store is closed")
-            if self._thread is None:
-                self._thread = start_thread(self._run, "zookeeper-watches")
-                self._queue.append(partial(self._handle, self._last))
+            self._start()
             self._calls.add(call)
         self._enqueue(partial(self._perform, call, task, deadline))
         call.done.wait(max(0.0, deadline - time.monotonic()))
@@ -244,6 +262,21 @@ class ZooKeeperWatches:
         if call.error is not None:
             raise call.error
         return call
+
+    def _start(self) -> None:
+        """Start the thread, with the lock, if it does not run yet.
+
+        Raises:
+            StoreClosedError: the store is closed.
+        """
+        if self._closed:
+            raise StoreClosedError("the store is closed")
+        if self._thread is None:
+            self._thread = start_thread(self._run, "zookeeper-watches")
+            self._queue.append(partial(self._handle, self._last))
+
+    def _later(self, command: _Command) -> None:
+        self._enqueue(lambda: command() if self._is_current(self._standing) else None)
 
     def _perform(self, call: _Call, task: _Task, deadline: float) -> None:
         following: _Task | None = None
@@ -367,6 +400,7 @@ class ZooKeeperWatches:
             del bare[path]
         if self._is_current(self._standing):
             self._placing.remove(prefix, time.monotonic() + _ATTEMPT)
+            self._deletions.lose(prefix)
 
     def _restore(self, connection: int) -> None:
         """Place all watches again, and deliver a gap to each.

@@ -79,6 +79,7 @@ __all__ = [
     "remove_watch",
     "sequential",
     "single_read",
+    "watching_read",
     "version_field",
 ]
 
@@ -106,6 +107,7 @@ CHANGED: Final = 3
 # fired; and a watch of any type.
 _PERSISTENT_RECURSIVE: Final = 1
 _ANY_TYPE: Final = 3
+_CHILDREN_TYPE: Final = 1
 
 # Creates among the ops of a multi that do not belong to a plain put.
 #: A parent, which answers no request.
@@ -264,14 +266,19 @@ def single_read(path: bytes) -> bytes:
     return _int.pack(len(path)) + path + b"\0"
 
 
+def watching_read(path: bytes) -> bytes:
+    """Return the body of the same with a watch, which fires once."""
+    return _int.pack(len(path)) + path + b"\1"
+
+
 def add_watch(path: bytes) -> bytes:
     """Return the body of a request for the events of a node and of all nodes below it."""
     return _int.pack(len(path)) + path + _int.pack(_PERSISTENT_RECURSIVE)
 
 
-def remove_watch(path: bytes) -> bytes:
-    """Return the body of a request that removes the watches of a node."""
-    return _int.pack(len(path)) + path + _int.pack(_ANY_TYPE)
+def remove_watch(path: bytes, *, of_children: bool = False) -> bytes:
+    """Return the body of a request that removes the watches of a node, or those of its children."""
+    return _int.pack(len(path)) + path + _int.pack(_CHILDREN_TYPE if of_children else _ANY_TYPE)
 
 
 @accelerated

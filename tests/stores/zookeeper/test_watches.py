@@ -362,6 +362,30 @@ def test_what_has_changed_just_before_a_watch_begins(
     assert outer.changes() == [("deleted", "/a"), ("created", "/end")]
 
 
+def test_what_changes_while_the_only_watch_begins(
+    backend: ZooKeeperBackend,
+    other: KazooClient,
+    monkeypatch: pytest.MonkeyPatch,
+    connection: RecordingConnection,
+) -> None:
+    """It knows the first value of a parent that was put just after its node was read."""
+    other.create("/a/b", b"", makepath=True)
+    other.set("/a", None)
+    bare = Placing.bare
+
+    def read_early(*args: Any) -> dict[str, int]:
+        found = bare(*args)
+        other.set("/a", b"1")
+        until(lambda: connection.events)
+        return found
+
+    monkeypatch.setattr(Placing, "bare", read_early)
+    seen = Seen(backend, "/a")
+    other.set("/a", b"2")
+    until(seen.changes)
+    assert seen.changes() == [("modified", "/a")]
+
+
 def test_many_watches(server: ZooKeeperServer) -> None:
     """Hundreds of watches share one connection and one thread."""
     with closing(connected(server.url)) as backend:
