@@ -43,6 +43,10 @@ _CHUNK: Final = 256
 # values would not be there by their deadlines.
 _FIRST_GETS: Final = 64
 _FIRST_KEPT_GETS: Final = 256
+# As many at most, if the values of the last bulk call were small, and the part of the room for
+# bytes that they would take up.
+_MOST_FIRST_GETS: Final = 1024
+_FIRST_BYTES: Final = 1 / 16
 
 # Seconds between reading and submitting operations that do not count as waiting.
 _WAITED: Final = 0.001
@@ -180,7 +184,9 @@ class Bulk:
         self._bytes_room = engine.max_queued_bytes
         self._bytes = 0
         # Only ended gets show how much data gets return, so the call starts with few of them.
-        self._gets_room = _FIRST_KEPT_GETS if keeps else _FIRST_GETS
+        likely = int(self._bytes_room * _FIRST_BYTES / max(1.0, engine.usual_get))
+        least = _FIRST_KEPT_GETS if keeps else _FIRST_GETS
+        self._gets_room = max(least, min(likely, _MOST_FIRST_GETS))
         self._got = self._got_bytes = 0
         self._gets = False  # whether the call has had a get
 
@@ -311,6 +317,7 @@ class Bulk:
         """Limit the open gets so that, on average, they return no more bytes than may be queued."""
         self._got += gets
         self._got_bytes += size
+        self._engine.usual_get = self._got_bytes / self._got
         self._gets_room = max(1, self._bytes_room * self._got // max(1, self._got_bytes))
 
     @midway

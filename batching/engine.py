@@ -82,6 +82,7 @@ class Engine:
         last_wait: seconds that ``close`` waits for calls under way after it has closed the back
             end.
         queues: decides the place of each operation, under the engine's lock.
+        usual_get: the mean bytes of a value by the last bulk call; infinite before the first.
     """
 
     grace: Final = 0.1
@@ -98,6 +99,7 @@ class Engine:
     ) -> None:
         self.limits = limits = backend.limits
         self.max_queued_bytes = config.max_queued_bytes
+        self.usual_get = math.inf
         self.name = name
         self.capabilities = capabilities
         self.advisory = backend.tally.advisory

@@ -305,6 +305,34 @@ def test_gets_of_small_values_are_read_ahead_as_far_as_the_queues_hold(
     assert len(store.apply([Get("/a")] * 5000)) == 5000
 
 
+@pytest.mark.parametrize(("value", "later"), [(b"1", 1024), (bytes(100_000), 256)])
+def test_a_bulk_call_begins_with_as_many_gets_as_the_last_values_suggest(
+    make_backend: MakeBackend,
+    open_on: OpenOn,
+    hold_all: Plan,
+    pool: ThreadPoolExecutor,
+    value: bytes,
+    later: int,
+) -> None:
+    """The first call of a store knows nothing; one after small values need not be as careful."""
+    backend = make_backend()
+    store = open_on(backend)
+    store.put("/a", value).result(PATIENCE)
+    for begins_with in (256, later):
+        backend.plan = hold_all
+        before = store.metrics().reads.operations
+        getting = pool.submit(store.get_many, ["/a"] * 3000)
+
+        def begun(before: int = before) -> int:
+            reads = store.metrics().reads
+            return reads.operations - before + reads.queued
+
+        until(lambda begun=begun, least=begins_with: begun() >= least)  # type: ignore[misc]
+        assert begun() == begins_with
+        release_all(backend)
+        assert len(getting.result(PATIENCE)) == 3000
+
+
 def test_an_endless_source_is_no_problem(store: MetadataStore) -> None:
     """Outcomes come while the source still goes on; leaving early ends the work."""
     stream = store.apply_stream(puts(itertools.count()))
