@@ -327,7 +327,7 @@ def test_a_bulk_call_begins_with_as_many_gets_as_the_last_values_suggest(
             reads = store.metrics().reads
             return reads.operations - before + reads.queued
 
-        until(lambda begun=begun, least=begins_with: begun() >= least)  # type: ignore[misc]
+        until(lambda begun=begun, least=begins_with: begun() >= least)
         assert begun() == begins_with
         release_all(backend)
         assert len(getting.result(PATIENCE)) == 3000

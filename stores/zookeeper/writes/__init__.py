@@ -2,6 +2,7 @@
 
 - ``writer``: sends a call in rounds, until all of it is decided
 - ``batches``: the writes of one call, and what is known about them
+- ``guesses``: whether unseen paths are taken to have nodes
 - ``forms``: what each condition with each effect becomes in a multi
 - ``plan``: distributes writes over multis
 - ``transactions``: the ops of transactions, and which of their parts does not hold
