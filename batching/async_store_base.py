@@ -234,13 +234,12 @@ class AsyncStoreBase:
         else:
             source = ops if lies_ready(ops) else iter(ops)
         source_error: Exception | None = None
-        together = keeps or lies_ready(ops)
         reading = True
         try:
             while reading or bulk.head():
                 try:
                     while reading and not (bulk.full() or bulk.has_ended()):
-                        reading = await _read_some(bulk, source, together)
+                        reading = await _read_some(bulk, source, keeps)
                 except Exception as error:
                     reading, source_error = False, error
                 if head := bulk.head():

@@ -61,6 +61,7 @@ __all__ = [
     "send_by",
     "start_thread",
     "to_its_end",
+    "without_options",
 ]
 
 _T = TypeVar("_T")
@@ -118,10 +119,14 @@ def column(requests: Sequence[Request | PartRequest], name: str) -> list[Any]:
     return [getattr(request, name) for request in requests]
 
 
+def without_options(requests: Sequence[Request | PartRequest]) -> bool:
+    """Say whether none of the requests has options."""
+    return column(requests, "options").count(None) == len(requests)
+
+
 def are_plain_puts(writes: Sequence[PartRequest]) -> bool:
     """Say whether :func:`is_plain_put` holds for all of the writes."""
-    puts = column(writes, "kind").count("put")
-    return puts == column(writes, "options").count(None) == len(writes)
+    return column(writes, "kind").count("put") == len(writes) and without_options(writes)
 
 
 #: The outcome of one request: its result, or its error as a value.

@@ -35,6 +35,7 @@ from ..backend import (
     WriteRequest,
     column,
     is_plain_put,
+    without_options,
 )
 from ..refusals import State, decide
 from ..urls import ConnectOptions, StoreURL
@@ -227,8 +228,7 @@ class _RocksBackend(_Reader):
         commits = self._commits
         drafted = None
         try:
-            # A list, because a generator would take longer.
-            if column(requests, "options").count(None) == len(requests):
+            if without_options(requests):
                 drafted = self._decide_plain(requests, keys)
             if drafted is None:
                 drafted = draft(self._database, commits, self.session, requests)

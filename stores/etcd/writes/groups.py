@@ -32,7 +32,7 @@ from typing import Any, Final, Protocol, cast
 from ....ops.operations import ABSENT
 from ....ops.results import Stat
 from ....ops.steps import At, PutNext, PutValue, Step, lower
-from ...backend import Answer, PartRequest, WriteRequest, column
+from ...backend import Answer, PartRequest, WriteRequest, without_options
 from ..wire.fields import KEEP_LEASE, RETURN_OLD, leased, otherwise, put, then, transaction
 from .counters import Counters, Numbers
 from .forms import PUTS, Form, applied, form_of, refused, unexplained
@@ -212,7 +212,7 @@ class JointGroup(_Together):
         self._condition = condition
         self._ephemeral = ephemeral
         self._conditions: Sequence[PartRequest] = requests
-        if column(requests, "options").count(None) < len(requests):
+        if not without_options(requests):
             # Each condition once: many transactions may check one path. No other write of the batch
             # changes that path.
             parts = [part for request in requests for part in parts_of(request)]

@@ -21,7 +21,7 @@ from ....ops.operations import ABSENT
 from ....ops.paths import parent
 from ....ops.results import Stat
 from ....ops.steps import PutValue, Step, lower, steps_in
-from ...backend import Answer, WriteRequest, column, send_by
+from ...backend import Answer, WriteRequest, send_by, without_options
 from ...refusals import session_lost
 from ..session.guard import Guard
 from ..session.session import EtcdSession, SessionLease
@@ -405,8 +405,7 @@ class Writer:
 
 def _with_options(requests: Sequence[WriteRequest]) -> list[tuple[int, WriteRequest]]:
     """Return the few requests with options, and their places."""
-    options = column(requests, "options")
-    if options.count(None) == len(options):
+    if without_options(requests):
         return []
     return [
         (place, request) for place, request in enumerate(requests) if request.options is not None

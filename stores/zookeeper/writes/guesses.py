@@ -7,13 +7,13 @@ the first multi, until guesses are right again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 from ...backend import column, is_plain_put
 from ..wire.nodes import Nodes
-from .batches import Batch
+from .batches import UNDECIDED, Batch
 
 __all__ = ["Guesses"]
 
@@ -24,6 +24,8 @@ _DOUBT: Final = 0.25
 _WRONG: Final = 0.5
 # The calls in a row that must have met only the contrary of what is guessed.
 _IN_A_ROW: Final = 4
+
+_AS_THEY_ARE: Final = nullcontext()
 
 
 class Guesses:
@@ -56,13 +58,18 @@ class Guesses:
                 if versions[i] is None and batch.paths[i] in unknown and is_plain_put(write)
             ]
 
-    @contextmanager
-    def assumed(self, batch: Batch) -> Iterator[None]:
+    def assumed(self, batch: Batch) -> AbstractContextManager[None]:
         """Count guessed nodes as known while forms are chosen, and not for longer.
 
         Reads rely on the sizes of known values.
         """
-        guessed = [batch.paths[i] for i in batch.unknown] if self._there else ()
+        undecided = [i for i in batch.unknown if batch.answers[i] is UNDECIDED]
+        if not (self._there and undecided):
+            return _AS_THEY_ARE
+        return self._counting([batch.paths[i] for i in undecided])
+
+    @contextmanager
+    def _counting(self, guessed: Sequence[str]) -> Iterator[None]:
         self._nodes.note_all(dict.fromkeys(guessed, 0))
         try:
             yield
