@@ -25,15 +25,23 @@
 - ``changes``: the history of changes, likewise
 - ``facets``: the optional parts of a back end, for callers that may use them
 - ``feeds``: the events of a watch, between the back end and the caller, who may be slow
+- ``values``: watches whose events have values
+- ``table``: the contents of a view: a pure object
+- ``async_views``: the view of the values below a path, which a watch keeps current
 - ``async_watches``: the watch that tasks hold
 - ``watches``: the watch that threads hold
+- ``async_listeners``: calls functions of an application at events
+- ``async_background``: background work, for tasks
+- ``background``: the same for threads, written by hand
 - ``sessions``: the session that callers hold, and its listeners
 - ``lifetime``: forks, and the end of the interpreter
 - ``reentry``: calls that a signal handler or a finalizer makes in the middle of other code
 """
 
 from ._sync.store import MetadataStore
+from ._sync.views import View, ViewListener
 from .async_store import AsyncMetadataStore
+from .async_views import AsyncView, AsyncViewListener
 from .async_watches import AsyncWatch
 from .bulk import OutcomeStream
 from .hooks import Batch, Conflict, EndedBatch, Hook, SessionChange
@@ -41,11 +49,14 @@ from .metrics import Counts, Histogram, LaneMetrics, Metrics
 from .scans import AsyncResultStream, ResultStream
 from .sessions import Session, SessionListener
 from .settings import BatchingConfig
+from .table import ViewSnapshot
 from .watches import Watch
 
 __all__ = [
     "AsyncMetadataStore",
     "AsyncResultStream",
+    "AsyncView",
+    "AsyncViewListener",
     "AsyncWatch",
     "Batch",
     "BatchingConfig",
@@ -62,5 +73,8 @@ __all__ = [
     "Session",
     "SessionChange",
     "SessionListener",
+    "View",
+    "ViewListener",
+    "ViewSnapshot",
     "Watch",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
-from typing import Any, Literal, NoReturn, Self, overload
+from typing import Any, Literal, NoReturn, Self, TypeVar, overload
 
 from ..ops.capabilities import Capability
 from ..ops.errors import InvalidPathError
@@ -25,7 +25,9 @@ from ..ops.operations import (
 )
 from ..ops.paths import check_parent, check_path, check_stem
 from ..ops.results import Change, GetResult, Outcome, Range, ScanPage, ScanResult, Stat, StatPage
+from ..ops.serdes import Serde, bytes_serde
 from .async_store_base import AsyncStoreBase
+from .async_views import AsyncView
 from .async_watches import AsyncWatch
 from .changes import changes_of_async, check_changes
 from .checks import check_operation, check_size, check_supported, check_transaction
@@ -34,12 +36,20 @@ from .metrics import Metrics
 from .scans import AsyncResultStream, check_scan, check_split, pages_of_async, results_of_async
 from .sessions import Session, SessionCallback, SessionListener
 from .settings import check_seconds
+from .values import with_values
+
+# sync:
+# | from .reentry import refused
+# end
 
 # sync:
 # | from .bulk import OutcomeStream
 # end
 
 __all__ = ["AsyncMetadataStore"]
+
+
+T = TypeVar("T")
 
 
 class AsyncMetadataStore(AsyncStoreBase):
@@ -409,16 +419,77 @@ class AsyncMetadataStore(AsyncStoreBase):
         scanner, seconds = self._engine.facets.scans(), self._seconds(timeout)
         return await self._walk(scanner.delete_recursive, path, seconds)
 
-    async def revision(self, *, timeout: float | None = None) -> int:
+    async def revision(self, path: str = "/", *, timeout: float | None = None) -> int:
         """Return the store's current revision. Every later change has a greater one.
 
-        On etcd, pass it to :meth:`scan` to read several ranges of one snapshot, or to
-        :meth:`changes`.
+        On etcd, pass it to :meth:`scan` to read several ranges of one snapshot, to :meth:`changes`,
+        or to :meth:`watch`. A login that may not read ``/`` names a path that it may read.
         """
         # async:
         self._check_loop()
         # end
-        return await asyncio.to_thread(self._engine.facets.scans().revision, self._seconds(timeout))
+        seconds = self._seconds(timeout)
+        if path == "/":
+            return await asyncio.to_thread(self._engine.facets.scans().revision, seconds)
+        check_path(path)
+        return await asyncio.to_thread(self._engine.facets.history().revision, path, seconds)
+
+    @overload
+    async def view(
+        self,
+        prefix: str,
+        serde: None = None,
+        *,
+        max_bytes: int = 1 << 30,
+        timeout: float | None = None,
+    ) -> AsyncView[bytes]: ...
+    @overload
+    async def view(
+        self,
+        prefix: str,
+        serde: Serde[T],
+        *,
+        max_bytes: int = 1 << 30,
+        timeout: float | None = None,
+    ) -> AsyncView[T]: ...
+    async def view(
+        self,
+        prefix: str,
+        serde: Serde[Any] | None = None,
+        *,
+        max_bytes: int = 1 << 30,
+        timeout: float | None = None,
+    ) -> AsyncView[Any]:
+        """Return the values of a path and of all paths below it, as a mapping that is kept current.
+
+        It is complete when it is returned: see :class:`AsyncView`. One watch follows the changes of
+        all clients. Close it, or use it as a context manager; closing the store ends it, too.
+
+        Args:
+            prefix: a path, or ``/``.
+            serde: decodes the values, when they are looked up; bytes by default.
+            max_bytes: the limit of the bytes of paths and values, with 300 more for each. A view of
+                more is refused, and one that grows beyond it ends with an error.
+            timeout: seconds within which it must be complete; without a limit by default, as long
+                as the store answers.
+
+        Raises:
+            UnsupportedError: the store lacks ``"watches"``.
+            ValueTooLargeError: there is more than ``max_bytes``.
+            OperationTimeoutError: the view is not complete within ``timeout``.
+            MetadataStoreError: as for a scan or a watch.
+        """
+        if timeout is not None:
+            check_seconds("timeout", timeout)
+        self._engine.facets.watches(None)
+        # async:
+        self._check_loop()
+        # sync:
+        # | if self._interrupted():
+        # |     raise refused(prefix)
+        # end
+        view = AsyncView(self, prefix, bytes_serde if serde is None else serde, max_bytes)
+        return await view.begin(timeout)
 
     def changes(
         self, prefix: str, after: int, until: int, *, timeout: float | None = None
@@ -454,6 +525,7 @@ class AsyncMetadataStore(AsyncStoreBase):
         after: int | None = None,
         max_events: int = MAX_EVENTS,
         callback: WatchCallback | None = None,
+        values: bool = False,
         timeout: float | None = None,
     ) -> AsyncWatch:
         """Watch a path and all paths below it (``/``: the whole store) for changes.
@@ -479,6 +551,9 @@ class AsyncMetadataStore(AsyncStoreBase):
             callback: receives the events, one by one, instead of an iterator: on the thread of the
                 done-callbacks, or on the loop for tasks. It may call the store and close the watch.
                 An exception in it is logged, and the next event follows.
+            values: whether events of puts have the value with its stat in ``found``. etcd sends
+                them with the events; on other stores, the client reads them after the events, in
+                batches. The watch then also holds at most 64 MiB of values.
             timeout: seconds within which the watch must be in place; ``operation_timeout`` by
                 default.
 
@@ -489,17 +564,18 @@ class AsyncMetadataStore(AsyncStoreBase):
             OperationTimeoutError: the watch is not in place within ``timeout``.
             StoreUnavailableError: no server was connected at the end of that time.
         """
-        asked = check_watch(prefix, after, max_events, callback)
-        return self._watch(self._engine.facets.watches(after), asked, self._seconds(timeout))
+        asked = check_watch(prefix, after, max_events, callback, values=values)
+        watches, seconds = self._engine.facets.watches(after), self._seconds(timeout)
+        begin = with_values(self._engine, watches, self._timeout) if values else watches.watch
+        return self._watch(begin, asked, seconds)
 
     def _watch_deletion(self, path: str, timeout: float | None) -> tuple[AsyncWatch, bool]:
         """Watch one path, which is never put again, until its deletion.
 
         The second value says whether the watch reports it also if the path is missing already.
         """
-        asked = check_watch(path, None, MAX_EVENTS, None)
-        watches, looks = self._engine.facets.deletions()
-        return self._watch(watches, asked, self._seconds(timeout)), looks
+        begin, looks = self._engine.facets.deletions()
+        return self._watch(begin, check_watch(path), self._seconds(timeout)), looks
 
     @property
     def session(self) -> Session:

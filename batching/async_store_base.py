@@ -15,7 +15,7 @@ from ..ops.capabilities import Capability
 from ..ops.errors import MetadataStoreError, UnsupportedError
 from ..ops.operations import Kind, Operation, Options
 from ..ops.results import GetResult, Outcome
-from ..stores.backend import Backend, Watches
+from ..stores.backend import Backend, BeginWatch
 from .async_watches import AsyncWatch
 from .bulk import Bulk, lies_ready
 from .engine import Engine
@@ -267,9 +267,9 @@ class AsyncStoreBase:
         self._check_loop()
         return await asyncio.to_thread(call, *args, **kwargs)
 
-    def _watch(self, watches: Watches, asked: AskedWatch, seconds: float) -> AsyncWatch:
+    def _watch(self, begin: BeginWatch, asked: AskedWatch, seconds: float) -> AsyncWatch:
         """Return a watch that begins when a task awaits it, enters it or iterates over it."""
-        return AsyncWatch(self._engine.feeds, watches, asked, seconds, self._loop, self._check_loop)
+        return AsyncWatch(self._engine.feeds, begin, asked, seconds, self._loop, self._check_loop)
 
     async def _close(self, timeout: float | None) -> None:
         # On a separate thread: scans may occupy all of the loop's threads, and only this ends them.

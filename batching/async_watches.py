@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from ..ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError
 from ..ops.results import WatchEvent
-from ..stores.backend import Watches
+from ..stores.backend import BeginWatch
 from .feeds import AskedWatch, Caller, Feed, Feeds
 from .settings import check_seconds
 
@@ -63,7 +63,7 @@ class AsyncWatch(AsyncIterator[WatchEvent]):
     def __init__(
         self,
         feeds: Feeds,
-        watches: Watches,
+        begin: BeginWatch,
         asked: AskedWatch,
         seconds: float,
         loop: asyncio.AbstractEventLoop,
@@ -78,12 +78,12 @@ class AsyncWatch(AsyncIterator[WatchEvent]):
         else:
             self._caller = Caller(asked.callback, _dispatch_to(loop), Exception)
             wake = self._caller.wake
-        self._feed = Feed(asked.prefix, asked.max_events, wake)
+        self._feed = Feed(asked.prefix, asked.max_events, wake, values=asked.values)
         self._waiters.feed = self._feed
         if self._caller is not None:
             self._caller.feed = self._feed
         # Without a reference to this object: see `__del__`.
-        self._start = partial(feeds.start, self._feed, watches, asked.after, seconds)
+        self._start = partial(feeds.start, self._feed, begin, asked.after, seconds)
         self._starting: asyncio.Future[None] | None = None
         self._begun = False  # whether the watch is in place
         self._taken = 0
@@ -174,6 +174,23 @@ class AsyncWatch(AsyncIterator[WatchEvent]):
         if event is None:
             raise self._why_closed()
         return event
+
+    async def next_events(self, timeout: float | None = None) -> list[WatchEvent]:
+        """Return all events that wait, or the next one; none if ``timeout`` seconds pass before.
+
+        What one transaction has changed comes together on etcd, RocksDB and memory.
+
+        Raises:
+            StoreClosedError: the watch or its store is closed, and the last event was taken.
+            MetadataStoreError: the watch has failed, and the last event was taken.
+        """
+        first = await self.next_event(timeout)
+        return [] if first is None else [first, *self._feed.rest()]
+
+    @property
+    def lag(self) -> float:
+        """Seconds since the oldest event that waits to be taken arrived, at most; 0.0 if none."""
+        return self._feed.lag
 
     async def _next(self) -> WatchEvent | None:
         """Return the next event, or ``None`` after the last one."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from ..ops.capabilities import Capability
-from ..ops.errors import MetadataStoreError, UnsupportedError
-from ..ops.results import WatchEvent
+from ..ops.errors import UnsupportedError
 from ..stores.backend import (
     Backend,
+    BeginWatch,
     DeletionWatches,
     History,
     Scans,
     Session,
     Watches,
-    WatchHandle,
 )
 from .checks import check_capability
 from .reentry import in_back_end, refused
@@ -95,12 +94,13 @@ class Facets:
             self._check("history", "a watch after a revision")
         return self._offered(self._backend.watches, "watches", "a watch")
 
-    def deletions(self) -> tuple[Watches, bool]:
-        """Return watches for the deletion of one path; say whether they look if it is there."""
+    def deletions(self) -> tuple[BeginWatch, bool]:
+        """Return what watches for the deletion of one path; say whether it looks if it is there."""
         watches = self.watches(None)
         if isinstance(watches, DeletionWatches):
-            return _Deletions(watches), True
-        return watches, False
+            begin = watches.watch_deletion
+            return lambda path, _, *rest: begin(path, *rest), True
+        return watches.watch, False
 
     def session(self) -> Session:
         """Return the session, also after the store was closed.
@@ -129,21 +129,3 @@ class Facets:
                 f"opened: {self._name}"
             )
         return facet
-
-
-class _Deletions:
-    """Lets a feed begin ``watch_deletion`` as it begins any watch."""
-
-    def __init__(self, watches: DeletionWatches) -> None:
-        self._watches = watches
-
-    def watch(
-        self,
-        prefix: str,
-        after: int | None,
-        deliver: Callable[[Sequence[WatchEvent]], None],
-        fail: Callable[[MetadataStoreError], None],
-        deadline: float,
-    ) -> WatchHandle:
-        assert after is None
-        return self._watches.watch_deletion(prefix, deliver, fail, deadline)

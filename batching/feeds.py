@@ -23,17 +23,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Condition, RLock, current_thread, main_thread
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from ..ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError
 from ..ops.log import get_logger
 from ..ops.operations import check_revision
 from ..ops.paths import check_parent
 from ..ops.results import WatchEvent
-from ..stores.backend import Watches, WatchHandle, to_its_end
+from ..stores.backend import BeginWatch, WatchHandle, to_its_end
 from .reentry import await_change, in_back_end, owned, refused
+from .settings import check_flag
 
 __all__ = [
+    "MAX_BYTES",
     "MAX_EVENTS",
     "AskedWatch",
     "Caller",
@@ -48,6 +50,9 @@ log = get_logger("batchkeeper.watches")
 
 #: The default of ``max_events``.
 MAX_EVENTS: Final = 10_000
+
+#: The most bytes of values that a watch holds.
+MAX_BYTES: Final = 64 << 20
 
 #: Receives the events of a watch.
 WatchCallback: TypeAlias = Callable[[WatchEvent], object]
@@ -71,10 +76,16 @@ class AskedWatch(NamedTuple):
     after: int | None
     max_events: int
     callback: WatchCallback | None
+    values: bool
 
 
 def check_watch(
-    prefix: str, after: int | None, max_events: int, callback: WatchCallback | None
+    prefix: str,
+    after: int | None = None,
+    max_events: int = MAX_EVENTS,
+    callback: WatchCallback | None = None,
+    *,
+    values: bool = False,
 ) -> AskedWatch:
     """Return the arguments of a call of ``watch``, if they are valid.
 
@@ -89,7 +100,8 @@ def check_watch(
         raise InvalidSettingError(f"max_events must be an int of 1 or more, not {max_events!r:.80}")
     if callback is not None:
         check_callback(callback)
-    return AskedWatch(prefix, after, max_events, callback)
+    check_flag("values", values)
+    return AskedWatch(prefix, after, max_events, callback, values)
 
 
 def check_callback(callback: Callable[..., Any]) -> None:
@@ -109,12 +121,23 @@ def check_callback(callback: Callable[..., Any]) -> None:
         )
 
 
+@runtime_checkable
+class Lagging(Protocol):
+    """A handle of a watch that knows of events which it has not delivered yet."""
+
+    @property
+    def lag(self) -> float:
+        """The seconds since the first of them arrived; 0.0 without any."""
+        ...
+
+
 class Feed:
     """The events of one watch, at most ``max_events`` of them.
 
     Args:
         prefix: the prefix of the watch.
         max_events: the number of events that it holds. If there are more, the oldest are dropped.
+        values: whether events have values, of which it holds :data:`MAX_BYTES`.
         wake: is called, without the feed's lock, when there is something to take after
             :meth:`take` has found nothing. ``None`` if only threads wait, in :meth:`wait`.
 
@@ -128,11 +151,17 @@ class Feed:
     """
 
     def __init__(
-        self, prefix: str, max_events: int, wake: Callable[[], None] | None = None
+        self,
+        prefix: str,
+        max_events: int,
+        wake: Callable[[], None] | None = None,
+        *,
+        values: bool = False,
     ) -> None:
         self.prefix = prefix
         self.abandoned = False
         self._max_events = max_events
+        self._values = values
         self._wake = wake
         self._process = os.getpid()
         # Guards the following fields. Reentrant, because a signal handler that closes the watch may
@@ -142,6 +171,8 @@ class Feed:
         self._state: _State = "open"
         self._events: deque[WatchEvent] = deque()
         self._gap = False  # whether a gap stands before `_events`
+        self._bytes = 0  # of the values in `_events`
+        self._since = 0.0  # when the first of them arrived, or one before it
         self._asked = False  # whether to call `wake` at the next change
         self._handle: WatchHandle | None = None
         self._on_close: Callable[[Feed], None] | None = None
@@ -162,17 +193,24 @@ class Feed:
             if self._state != "open" or not events:
                 return
             held = self._events
+            if not held:
+                self._since = time.monotonic()
             held.extend(events)
             self.received += len(events)
-            excess = len(held) - self._max_events
-            if excess > 0:
+            if self._values:
+                self._bytes += sum(map(_value_bytes, events))
+            while len(held) > self._max_events or self._bytes > MAX_BYTES:
                 self._gap = True
-                self.dropped += excess
-                for _ in range(excess):
-                    held.popleft()
+                self.dropped += 1
+                self._leave(held.popleft())
             wake = self._notify()
         if wake is not None:
             wake()
+
+    def _leave(self, event: WatchEvent) -> None:
+        """Note that an event is no longer held. The caller holds the lock."""
+        if self._values:
+            self._bytes -= _value_bytes(event)
 
     def fail(self, error: MetadataStoreError) -> None:
         """End the watch. The events before the error can still be taken."""
@@ -228,6 +266,7 @@ class Feed:
             # A new one, because this thread may be in the middle of a change of the old one.
             self._events = deque()
             self._gap = False
+            self._bytes = 0
             handle, self._handle = self._handle, None
             on_close, self._on_close = self._on_close, None
             wake = self._notify()
@@ -265,6 +304,22 @@ class Feed:
                 self._asked = True
             return event
 
+    def rest(self) -> list[WatchEvent]:
+        """Return the events that wait behind one that was taken. What belongs together, is."""
+        with self._lock:
+            rest = [*self._events]
+            self._events.clear()
+            self._bytes = 0
+            return rest
+
+    @property
+    def lag(self) -> float:
+        """The seconds since the first of the waiting events arrived, at most; 0.0 without any."""
+        handle = self._handle
+        before = handle.lag if isinstance(handle, Lagging) else 0.0
+        waits = self._events or self._gap
+        return max(before, time.monotonic() - self._since if waits else 0.0)
+
     def wait(self, timeout: float | None) -> WatchEvent | None:
         """Return the next event, or ``None`` if none comes within ``timeout`` seconds.
 
@@ -300,6 +355,7 @@ class Feed:
             return self._gap_before(held)
         if held:
             event = held.popleft()
+            self._leave(event)
             return event if event.kind != "gap" else self._gap_before(held)
         if self._state == "open":
             return None
@@ -310,7 +366,7 @@ class Feed:
 
     def _gap_before(self, held: deque[WatchEvent]) -> WatchEvent:
         """Return one gap for all that stand next to each other."""
-        while held and held[0].kind == "gap":
+        while held and held[0].kind == "gap":  # It has no value to leave.
             held.popleft()
         return WatchEvent("gap", self.prefix)
 
@@ -366,6 +422,10 @@ class Caller:
             log.exception("a watch's callback failed", path=event.path)
 
 
+def _value_bytes(event: WatchEvent) -> int:
+    return 0 if event.found is None else len(event.found.value)
+
+
 class Feeds:
     """The feeds of the open watches of one store, and their numbers."""
 
@@ -377,7 +437,7 @@ class Feeds:
         self._received = 0
         self._dropped = 0
 
-    def start(self, feed: Feed, watches: Watches, after: int | None, seconds: float) -> None:
+    def start(self, feed: Feed, begin: BeginWatch, after: int | None, seconds: float) -> None:
         """Begin a watch. Blocks until it is in place.
 
         Raises:
@@ -390,12 +450,12 @@ class Feeds:
                 raise StoreClosedError("the store is closed")
             self._open.add(feed)
 
-        def begin() -> None:
-            handle = watches.watch(feed.prefix, after, feed.deliver, feed.fail, deadline)
+        def place() -> None:
+            handle = begin(feed.prefix, after, feed.deliver, feed.fail, deadline)
             feed.attach(handle, self._discard)
 
         try:
-            to_its_end(begin)
+            to_its_end(place)
         except BaseException:
             feed.close()
             self._discard(feed)

@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 from ..ops.capabilities import Capability
 from ..ops.operations import Operation
 from ..ops.results import GetResult, Outcome
-from ..stores.backend import Backend, Watches
+from ..stores.backend import Backend, BeginWatch
 from .bulk import Collector, OutcomeStream
 from .engine import Engine
 from .feeds import AskedWatch
@@ -72,9 +72,9 @@ class StoreBase:
         """Run a call over many paths in this thread; return a future that has ended."""
         return ended(lambda: call(*args, **kwargs))
 
-    def _watch(self, watches: Watches, asked: AskedWatch, seconds: float) -> Watch:
+    def _watch(self, begin: BeginWatch, asked: AskedWatch, seconds: float) -> Watch:
         """Begin a watch, and wait until it is in place."""
-        return Watch(self._engine.feeds, watches, asked, seconds, self._sink)
+        return Watch(self._engine.feeds, begin, asked, seconds, self._sink)
 
     def _close(self, timeout: float | None) -> None:
         if self._engine.not_closed_here():

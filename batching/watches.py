@@ -10,7 +10,7 @@ from typing import Self
 
 from ..ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError
 from ..ops.results import WatchEvent
-from ..stores.backend import Watches
+from ..stores.backend import BeginWatch
 from .feeds import AskedWatch, Caller, Feed, Feeds
 from .futures import FutureSink
 from .settings import check_seconds
@@ -31,17 +31,19 @@ class Watch(Iterator[WatchEvent]):
     """
 
     def __init__(
-        self, feeds: Feeds, watches: Watches, asked: AskedWatch, seconds: float, sink: FutureSink
+        self, feeds: Feeds, begin: BeginWatch, asked: AskedWatch, seconds: float, sink: FutureSink
     ) -> None:
         self._calls = asked.callback is not None
         if asked.callback is None:
-            self._feed = Feed(asked.prefix, asked.max_events)
-            feeds.start(self._feed, watches, asked.after, seconds)
+            self._feed = Feed(asked.prefix, asked.max_events, values=asked.values)
+            feeds.start(self._feed, begin, asked.after, seconds)
         else:
             # SystemExit as well: it would end the thread of all callbacks.
             caller = Caller(asked.callback, sink.dispatch, BaseException)
-            caller.feed = self._feed = Feed(asked.prefix, asked.max_events, caller.wake)
-            feeds.start(self._feed, watches, asked.after, seconds)
+            caller.feed = self._feed = Feed(
+                asked.prefix, asked.max_events, caller.wake, values=asked.values
+            )
+            feeds.start(self._feed, begin, asked.after, seconds)
             # Only now, so that the callback can use the watch that its caller has received.
             caller.wake()
 
@@ -83,6 +85,23 @@ class Watch(Iterator[WatchEvent]):
             return self._feed.wait(timeout)
         except StopIteration:
             raise StoreClosedError("the watch is closed", path=self.prefix) from None
+
+    def next_events(self, timeout: float | None = None) -> list[WatchEvent]:
+        """Return all events that wait, or the next one; none if ``timeout`` seconds pass before.
+
+        What one transaction has changed comes together on etcd, RocksDB and memory.
+
+        Raises:
+            StoreClosedError: the watch or its store is closed, and the last event was taken.
+            MetadataStoreError: the watch has failed, and the last event was taken.
+        """
+        first = self.next_event(timeout)
+        return [] if first is None else [first, *self._feed.rest()]
+
+    @property
+    def lag(self) -> float:
+        """Seconds since the oldest event that waits to be taken arrived, at most; 0.0 if none."""
+        return self._feed.lag
 
     def close(self) -> None:
         """End the watch. Threads that wait for an event find the end of the iteration.

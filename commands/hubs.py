@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from .. import Get, GetResult, MetadataStore, NotFoundError, Stat, ValueDecodeError, WatchEvent
-from ..coordination.background import each
+from ..batching.background import each
 from ..hubs import Hosts, HubInfo, HubMembership, open_managers, open_ownership, score
 from ..hubs.names import escaped, text_of
 from ..ops.exit_codes import NO_CONNECTION, OK, REFUSED

@@ -13,7 +13,6 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 - ``async_fences``: fenced writes, and the order in which they are sent
 - ``async_cache``: the cache of the values below a prefix
 - ``entries``: the contents of a cache, and the rules for entering it: a pure object
-- ``serdes``: conversion between values and bytes
 - ``async_key_locks``: a lock for each key, for updates of a path
 - ``async_cache_watch``: the watch that keeps a cache current, and the listeners of a cache
 - ``async_counters``: unique numbers, in blocks
@@ -23,16 +22,15 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 - ``async_barriers``: a barrier that processes enter together and leave together
 - ``job_board``: the jobs of a queue, and which of them look free: a pure object
 - ``async_work``: the queue of jobs, and claims to them
-- ``async_listeners``: delivers events to an application
 - ``async_following``: a view that a watch keeps current, in the background
-- ``async_background``: background work, for tasks
-- ``background``: the same for threads, written by hand
 - ``async_kinds``: refuses objects of other kinds than a constructor needs
 - ``deadlines``: the remaining time of a call
 - ``async_conflicts``: the attempts of a call at a change, while other clients are faster
 - ``crossings``: waits of threads for each other, which would never end
 """
 
+from ..ops.results import CacheResult
+from ..ops.serdes import Serde, bytes_serde, dataclass_serde, json_serde, msgspec_serde
 from ._sync.barriers import DoubleBarrier
 from ._sync.cache import MetadataCache
 from ._sync.cache_watch import CacheListener
@@ -55,9 +53,8 @@ from .async_leaders import AsyncLeaderWatch
 from .async_locks import AsyncLock, AsyncSemaphore
 from .async_memberships import AsyncMembership
 from .async_work import AsyncJob, AsyncWorkQueue
-from .entries import NOT_CACHED, CacheResult
+from .entries import NOT_CACHED
 from .members import Member
-from .serdes import Serde, bytes_serde, dataclass_serde, json_serde, msgspec_serde
 
 __all__ = [
     "NOT_CACHED",

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
+from ..batching.async_background import AsyncGate, async_spawn
 from ..ops.backoff import Backoff
 from ..ops.errors import (
     BadVersionError,
@@ -32,7 +33,6 @@ from ..ops.errors import (
 from ..ops.log import get_logger
 from ..ops.operations import ABSENT, Check, Put, check_value
 from ..ops.paths import check_path
-from .async_background import AsyncGate, async_spawn
 from .async_conflicts import AsyncConflicts
 from .async_kinds import async_check_store
 from .deadlines import Deadline

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from ..batching import AsyncMetadataStore
+from ..batching.async_background import AsyncSignal
 from ..batching.feeds import WatchCallback
 from ..batching.settings import check_seconds
 from ..ops.backoff import Backoff
@@ -32,14 +33,13 @@ from ..ops.errors import (
 )
 from ..ops.operations import ABSENT, check_value
 from ..ops.paths import check_parent, parent
-from ..ops.results import GetResult, Stat, WatchEvent
+from ..ops.results import CacheResult, GetResult, Stat, WatchEvent
+from ..ops.serdes import Serde, bytes_serde, decoded
 from . import entries as marks
-from .async_background import AsyncSignal
 from .async_cache_watch import AsyncCacheListener, AsyncCacheWatch
 from .async_key_locks import AsyncKeyLocks
 from .async_kinds import async_check_store
-from .entries import NOT_CACHED, CacheResult, Entries, Entry, Key, NotCached, decoded
-from .serdes import Serde, bytes_serde
+from .entries import NOT_CACHED, Entries, Entry, Key, NotCached
 
 __all__ = ["AsyncMetadataCache"]
 

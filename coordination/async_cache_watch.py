@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..batching import AsyncMetadataStore, SessionListener
+from ..batching.async_listeners import AsyncListener, still_open
 from ..batching.feeds import MAX_EVENTS, WatchCallback
 from ..ops.errors import MetadataStoreError, StoreClosedError, passes
 from ..ops.log import get_logger
 from ..ops.results import WatchEvent
 from ..ops.sessions import SessionEvent
 from .async_following import AsyncFollower
-from .async_listeners import AsyncListener, still_open
 from .entries import Entries
 
 __all__ = ["AsyncCacheListener", "AsyncCacheWatch"]

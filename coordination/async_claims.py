@@ -29,6 +29,7 @@ from contextlib import suppress
 from typing import Final
 
 from ..batching import AsyncMetadataStore
+from ..batching.async_background import AsyncGate, AsyncSignal, async_spawn
 from ..ops.backoff import Backoff
 from ..ops.errors import (
     BadVersionError,
@@ -42,7 +43,6 @@ from ..ops.log import get_logger
 from ..ops.operations import Check
 from ..ops.results import Stat, WatchEvent
 from ..ops.sessions import SessionEvent
-from .async_background import AsyncGate, AsyncSignal, async_spawn
 from .async_conflicts import AsyncConflicts
 from .async_following import AsyncFollower
 from .contenders import Contender, Need, new_head, parse

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..batching import AsyncMetadataStore
+from ..batching.async_background import AsyncGate
 from ..ops.errors import (
     InvalidSettingError,
     MetadataStoreError,
@@ -23,7 +24,6 @@ from ..ops.errors import (
 from ..ops.operations import ABSENT
 from ..ops.paths import check_path
 from ..ops.results import GetResult
-from .async_background import AsyncGate
 from .async_conflicts import AsyncConflicts
 from .async_kinds import async_check_store
 

@@ -18,6 +18,8 @@ from functools import partial
 from typing import Final, Literal, Self
 
 from ..batching import AsyncMetadataStore
+from ..batching.async_background import AsyncSignal, async_spawn
+from ..batching.async_listeners import AsyncListener, still_open
 from ..ops.backoff import Backoff
 from ..ops.errors import (
     LockBusyError,
@@ -29,11 +31,9 @@ from ..ops.errors import (
 from ..ops.log import get_logger
 from ..ops.operations import check_value
 from ..ops.sessions import SessionState
-from .async_background import AsyncSignal, async_spawn
 from .async_claims import AsyncClaim
 from .async_holds import AsyncHold
 from .async_leaders import AsyncLeaderWatch
-from .async_listeners import AsyncListener, still_open
 from .contenders import EXCLUSIVE
 from .deadlines import Deadline
 

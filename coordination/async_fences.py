@@ -24,6 +24,7 @@ import time
 from typing import Any, Final, Protocol
 
 from ..batching import AsyncMetadataStore
+from ..batching.async_background import AsyncSignal, async_spawn
 from ..batching.settings import check_seconds
 from ..ops.errors import (
     BadVersionError,
@@ -36,7 +37,6 @@ from ..ops.errors import (
 )
 from ..ops.log import get_logger
 from ..ops.operations import Check, Part, Transaction
-from .async_background import AsyncSignal, async_spawn
 
 # sync:
 # | from concurrent.futures import CancelledError, InvalidStateError

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ..batching import AsyncMetadataStore, AsyncWatch
+from ..batching.async_background import AsyncSignal, async_spawn
 from ..ops.backoff import Backoff
 from ..ops.errors import MetadataStoreError, StoreUnavailableError, passes
 from ..ops.log import get_logger
 from ..ops.results import WatchEvent
-from .async_background import AsyncSignal, async_spawn
 
 __all__ = ["AsyncFollower"]
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Final, Literal, TypeAlias
 
 from ..batching import AsyncMetadataStore
+from ..batching.async_background import AsyncSignal, async_spawn
+from ..batching.async_listeners import AsyncListener, still_open
 from ..ops.backoff import Backoff
 from ..ops.errors import (
     MetadataStoreError,
@@ -23,10 +25,8 @@ from ..ops.log import get_logger
 from ..ops.operations import Get
 from ..ops.paths import check_path
 from ..ops.results import GetResult, WatchEvent
-from .async_background import AsyncSignal, async_spawn
 from .async_following import AsyncFollower
 from .async_kinds import async_check_store
-from .async_listeners import AsyncListener, still_open
 from .async_memberships import AsyncMembership
 from .deadlines import Deadline
 from .members import Card, Member, check_name, decode, member_name, member_path

@@ -9,9 +9,9 @@ import math
 import threading
 
 from ..batching import AsyncMetadataStore
+from ..batching.async_background import AsyncSignal
 from ..ops.errors import LockLostError
 from ..ops.operations import Check, check_value
-from .async_background import AsyncSignal
 from .async_claims import AsyncClaim
 from .async_lobbies import async_lobby
 

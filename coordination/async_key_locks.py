@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from typing import TypeAlias
 
-from .async_background import AsyncSignal
+from ..batching.async_background import AsyncSignal
 
 # sync:
 # | from .crossings import waiting_for

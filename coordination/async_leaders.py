@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore, AsyncWatch
+from ..batching.async_background import AsyncGate, AsyncSignal
 from ..ops.backoff import Backoff
 from ..ops.errors import MetadataStoreError, passes
 from ..ops.results import WatchEvent
-from .async_background import AsyncGate, AsyncSignal
 from .async_kinds import async_check_store
 from .contenders import Contender, line_of, parse
 

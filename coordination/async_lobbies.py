@@ -30,10 +30,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ..batching import AsyncMetadataStore
+from ..batching.async_background import AsyncGate, AsyncSignal
 from ..ops.backoff import Backoff
 from ..ops.errors import MetadataStoreError, SessionLostError, passes, passes_anew
 from ..ops.paths import check_path
-from .async_background import AsyncGate, AsyncSignal
 from .async_claims import AsyncClaim, async_warden
 from .async_kinds import async_check_store
 from .contenders import Contender, Need, blocking, line_of, parse

@@ -10,6 +10,7 @@ import time
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
+from ..batching.async_background import AsyncGate
 from ..batching.settings import check_flag
 from ..ops.errors import (
     InvalidSettingError,
@@ -19,7 +20,6 @@ from ..ops.errors import (
 )
 from ..ops.log import get_logger
 from ..ops.operations import check_value
-from .async_background import AsyncGate
 from .async_claims import AsyncClaim
 from .async_holds import AsyncHold
 from .contenders import EXCLUSIVE, SHARED, Need

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
+from ..batching.async_background import AsyncGate, AsyncSignal, async_spawn
 from ..ops.backoff import Backoff
 from ..ops.errors import (
     LockBusyError,
@@ -33,7 +34,6 @@ from ..ops.errors import (
 from ..ops.log import get_logger
 from ..ops.operations import ABSENT, Check, Delete, Part, Put, check_value
 from ..ops.results import GetResult, Stat
-from .async_background import AsyncGate, AsyncSignal, async_spawn
 from .async_conflicts import AsyncConflicts
 from .deadlines import Deadline
 from .members import Member, decode, encode, guard_path, member_path, new_id

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
+from ..batching.async_background import AsyncSignal, async_spawn
 from ..ops.backoff import Backoff
 from ..ops.capabilities import Capability
 from ..ops.errors import (
@@ -34,7 +35,6 @@ from ..ops.log import get_logger
 from ..ops.operations import ABSENT, Check, Delete, Put
 from ..ops.paths import check_path
 from ..ops.results import Stat, WatchEvent
-from .async_background import AsyncSignal, async_spawn
 from .async_following import AsyncFollower
 from .async_kinds import async_check_store
 from .deadlines import Deadline

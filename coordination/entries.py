@@ -23,17 +23,17 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from ..batching.reentry import refused
 from ..ops.errors import InvalidSettingError, MetadataStoreError, ValueDecodeError
-from ..ops.results import GetResult, Stat
+from ..ops.results import GetResult
+from ..ops.serdes import decoded
 
 __all__ = [
     "ABSENT",
     "NOT_CACHED",
     "UNKNOWN",
-    "CacheResult",
     "Entries",
     "Entry",
     "Flight",
@@ -68,13 +68,6 @@ class NotCached(enum.Enum):
 
 #: The answer of ``get_if_cached`` for a path about which the cache knows nothing.
 NOT_CACHED: Final = NotCached.NOT_CACHED
-
-
-class CacheResult(NamedTuple, Generic[T]):
-    """The decoded value of a path, with its stat."""
-
-    value: T
-    stat: Stat
 
 
 def covers(mark: Mark, seen: Mark) -> bool:
@@ -149,20 +142,6 @@ class Entry(Generic[T]):
         value = 0 if self.found is None else len(self.found.value)
         path = key if isinstance(key, str) else key[0]
         return _OVERHEAD + len(path) + names + value
-
-
-def decoded(path: str, found: GetResult, decode: Callable[[bytes], T]) -> T:
-    """Decode a value again.
-
-    Raises:
-        ValueDecodeError: it cannot be decoded.
-    """
-    try:
-        return decode(found.value)
-    except Exception as error:
-        version = found.stat.version
-        why = f"version {version} of {path} cannot be decoded: {type(error).__name__}: {error}"
-        raise ValueDecodeError(why, path=path, version=version) from error
 
 
 class Flight:

@@ -10,6 +10,7 @@
 - ``paths``: the path rule of all stores
 - ``capabilities``: the features that some stores have beyond the operations of all
 - ``json_lines``: turns lines of JSON into puts, and values into JSON
+- ``serdes``: how values become bytes, and bytes become values
 - ``durations``: durations as people write them
 - ``acceleration``: chooses between hot functions and their compiled twins
 - ``backoff``: how long to wait before another attempt

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
-from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, overload
+from typing import Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 from .errors import InvalidPathError, MetadataStoreError
 from .operations import Operation
 from .paths import reachable
 
 __all__ = [
+    "CacheResult",
     "Change",
     "ChangePage",
     "ForeignKeys",
@@ -25,6 +26,7 @@ __all__ = [
     "ScanResult",
     "Stat",
     "StatPage",
+    "ValueEvent",
     "WatchEvent",
     "key_named",
     "printable",
@@ -62,6 +64,13 @@ class GetResult(NamedTuple):
     """The value of a path, with its stat."""
 
     value: bytes
+    stat: Stat
+
+
+class CacheResult(NamedTuple, Generic[_T]):
+    """The decoded value of a path, with its stat, as caches and views return it."""
+
+    value: _T
     stat: Stat
 
 
@@ -312,6 +321,38 @@ class WatchEvent(NamedTuple):
     path: str
     version: int | None = None
     revision: int | None = None
+
+    @property
+    def found(self) -> GetResult | None:
+        """The value with its stat, for a put and if the watch was asked for values, else ``None``.
+
+        etcd sends the value of the very change. Where the client reads it after the event, it may
+        be that of a later change, or ``None`` because the path is gone again; an event of its own
+        follows in both cases.
+        """
+        return None
+
+    @property
+    def value(self) -> bytes | None:
+        """The value of ``found``; ``None`` without one."""
+        found = self.found
+        return None if found is None else found.value
+
+
+class ValueEvent(WatchEvent):
+    """An event of a watch that was asked for values: the same tuple, with ``found`` beside it."""
+
+    found: GetResult | None = None
+
+    @classmethod
+    def of(cls, event: WatchEvent, found: GetResult | None) -> ValueEvent:
+        """Return an event with what was found at its path."""
+        made = tuple.__new__(cls, event)
+        made.found = found
+        return made
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, found={self.found!r})"
 
 
 #: A put gives a Stat; a get a GetResult or None; a delete None; get_children a list; exists a bool;

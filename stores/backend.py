@@ -38,6 +38,7 @@ __all__ = [
     "EVENTS",
     "Answer",
     "Backend",
+    "BeginWatch",
     "Deadline",
     "DeletionWatches",
     "Event",
@@ -51,6 +52,7 @@ __all__ = [
     "Scans",
     "Session",
     "Tally",
+    "ValueWatches",
     "WatchHandle",
     "Watches",
     "WriteRequest",
@@ -384,6 +386,10 @@ class History(Protocol):
     time. Reads are retried within ``timeout``. Errors are raised as for ``read``.
     """
 
+    def revision(self, path: str, timeout: float) -> int:
+        """Return the newest revision, for a login that may read ``path``."""
+        ...
+
     def changes(
         self, prefix: str, after: int, until: int, timeout: float
     ) -> Generator[Sequence[Change], None, None]:
@@ -462,6 +468,19 @@ class WatchHandle(Protocol):
         ...
 
 
+#: Begins a watch: :meth:`Watches.watch`, or what stands in for it.
+BeginWatch: TypeAlias = Callable[
+    [
+        str,
+        int | None,
+        Callable[[Sequence[WatchEvent]], None],
+        Callable[[MetadataStoreError], None],
+        float,
+    ],
+    WatchHandle,
+]
+
+
 class Watches(Protocol):
     """The facet of a back end that reports changes as they happen."""
 
@@ -517,6 +536,25 @@ class DeletionWatches(Protocol):
         Everything else is as with :meth:`Watches.watch`, but nothing needs to follow after the
         event of the deletion, or after a gap. The path must not be put again after its deletion.
         """
+        ...
+
+
+@runtime_checkable
+class ValueWatches(Protocol):
+    """What a facet of watches may offer beside ``watch``: the values with the events.
+
+    Without it, the client reads them after the events.
+    """
+
+    def watch_values(
+        self,
+        prefix: str,
+        after: int | None,
+        deliver: Callable[[Sequence[WatchEvent]], None],
+        fail: Callable[[MetadataStoreError], None],
+        deadline: float,
+    ) -> WatchHandle:
+        """Do :meth:`Watches.watch`; events of puts have the value of the change in ``found``."""
         ...
 
 

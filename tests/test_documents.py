@@ -255,14 +255,18 @@ def test_the_examples_of_observability_run(
         assert not said or said == line or said.startswith("an estimate")
 
 
-def test_the_first_example_of_watches_prints_its_events(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first example prints its events."""
-    threads, _ = examples("docs/watches.md")
-    exec(compile(threads, "docs/watches.md", "exec"), {})
-    assert capsys.readouterr().out.splitlines() == [
+def test_the_examples_of_watches_print_what_they_say(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first prints its events, the second what a view has."""
+    threads, view, _ = examples("docs/watches.md")
+    for example in (threads, view):
+        exec(compile(example, "docs/watches.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines()[:6] == [
         "WatchEvent(kind='created', path='/topics/t1', version=0, revision=1)",
         "WatchEvent(kind='modified', path='/topics/t1', version=1, revision=2)",
         "deleted /topics/t1",
+        "hub-1",
+        "['t1']",
+        "None",
     ]
 
 

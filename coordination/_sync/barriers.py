@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from ...batching import MetadataStore
+from ...batching.background import Gate, spawn
 from ...ops.backoff import Backoff
 from ...ops.errors import (
     BadVersionError,
@@ -30,7 +31,6 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ...ops.operations import ABSENT, Check, Put, check_value
 from ...ops.paths import check_path
-from ..background import Gate, spawn
 from ..deadlines import Deadline
 from .conflicts import Conflicts
 from .kinds import check_store

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from ...batching import MetadataStore
+from ...batching.background import Signal
 from ...batching.feeds import WatchCallback
 from ...batching.settings import check_seconds
 from ...ops.backoff import Backoff
@@ -29,11 +30,10 @@ from ...ops.errors import (
 )
 from ...ops.operations import ABSENT, check_value
 from ...ops.paths import check_parent, parent
-from ...ops.results import GetResult, Stat, WatchEvent
+from ...ops.results import CacheResult, GetResult, Stat, WatchEvent
+from ...ops.serdes import Serde, bytes_serde, decoded
 from .. import entries as marks
-from ..background import Signal
-from ..entries import NOT_CACHED, CacheResult, Entries, Entry, Key, NotCached, decoded
-from ..serdes import Serde, bytes_serde
+from ..entries import NOT_CACHED, Entries, Entry, Key, NotCached
 from .cache_watch import CacheListener, CacheWatch
 from .key_locks import KeyLocks
 from .kinds import check_store

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...batching import MetadataStore, SessionListener
+from ...batching._sync.listeners import Listener, still_open
 from ...batching.feeds import MAX_EVENTS, WatchCallback
 from ...ops.errors import MetadataStoreError, StoreClosedError, passes
 from ...ops.log import get_logger
@@ -20,7 +21,6 @@ from ...ops.results import WatchEvent
 from ...ops.sessions import SessionEvent
 from ..entries import Entries
 from .following import Follower
-from .listeners import Listener, still_open
 
 __all__ = ["CacheListener", "CacheWatch"]
 

@@ -26,6 +26,7 @@ from contextlib import suppress
 from typing import Final
 
 from ...batching import MetadataStore
+from ...batching.background import Gate, Signal, spawn
 from ...ops.backoff import Backoff
 from ...ops.errors import (
     BadVersionError,
@@ -39,7 +40,6 @@ from ...ops.log import get_logger
 from ...ops.operations import Check
 from ...ops.results import Stat, WatchEvent
 from ...ops.sessions import SessionEvent
-from ..background import Gate, Signal, spawn
 from ..contenders import Contender, Need, new_head, parse
 from .conflicts import Conflicts
 from .following import Follower

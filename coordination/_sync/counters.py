@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...batching import MetadataStore
+from ...batching.background import Gate
 from ...ops.errors import (
     InvalidSettingError,
     MetadataStoreError,
@@ -21,7 +22,6 @@ from ...ops.errors import (
 from ...ops.operations import ABSENT
 from ...ops.paths import check_path
 from ...ops.results import GetResult
-from ..background import Gate
 from .conflicts import Conflicts
 from .kinds import check_store
 

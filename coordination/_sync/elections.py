@@ -15,6 +15,8 @@ from functools import partial
 from typing import Final, Literal, Self
 
 from ...batching import MetadataStore
+from ...batching._sync.listeners import Listener, still_open
+from ...batching.background import Signal, spawn
 from ...ops.backoff import Backoff
 from ...ops.errors import (
     LockBusyError,
@@ -26,13 +28,11 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ...ops.operations import check_value
 from ...ops.sessions import SessionState
-from ..background import Signal, spawn
 from ..contenders import EXCLUSIVE
 from ..deadlines import Deadline
 from .claims import Claim
 from .holds import Hold
 from .leaders import LeaderWatch
-from .listeners import Listener, still_open
 
 __all__ = ["Election", "ElectionListener"]
 

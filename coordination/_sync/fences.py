@@ -22,6 +22,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any, Final, Protocol
 
 from ...batching import MetadataStore
+from ...batching.background import Signal, spawn
 from ...batching.settings import check_seconds
 from ...ops.errors import (
     BadVersionError,
@@ -34,7 +35,6 @@ from ...ops.errors import (
 )
 from ...ops.log import get_logger
 from ...ops.operations import Check, Part, Transaction
-from ..background import Signal, spawn
 
 __all__ = ["Fence", "Write", "Holder"]
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Final
 
 from ...batching import MetadataStore, Watch
+from ...batching.background import Signal, spawn
 from ...ops.backoff import Backoff
 from ...ops.errors import MetadataStoreError, StoreUnavailableError, passes
 from ...ops.log import get_logger
 from ...ops.results import WatchEvent
-from ..background import Signal, spawn
 
 __all__ = ["Follower"]
 

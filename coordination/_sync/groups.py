@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Final, Literal, TypeAlias
 
 from ...batching import MetadataStore
+from ...batching._sync.listeners import Listener, still_open
+from ...batching.background import Signal, spawn
 from ...ops.backoff import Backoff
 from ...ops.errors import (
     MetadataStoreError,
@@ -21,12 +23,10 @@ from ...ops.log import get_logger
 from ...ops.operations import Get
 from ...ops.paths import check_path
 from ...ops.results import GetResult, WatchEvent
-from ..background import Signal, spawn
 from ..deadlines import Deadline
 from ..members import Card, Member, check_name, decode, member_name, member_path
 from .following import Follower
 from .kinds import check_store
-from .listeners import Listener, still_open
 from .memberships import Membership
 
 __all__ = ["Group", "GroupListener", "GroupCallback", "GroupEvent"]

@@ -7,9 +7,9 @@ import math
 import threading
 
 from ...batching import MetadataStore
+from ...batching.background import Signal
 from ...ops.errors import LockLostError
 from ...ops.operations import Check, check_value
-from ..background import Signal
 from .claims import Claim
 from .lobbies import lobby
 

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from typing import TypeAlias
 
-from ..background import Signal
+from ...batching.background import Signal
 from ..crossings import waiting_for
 
 __all__ = ["KeyLocks"]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Final, Self
 
 from ...batching import MetadataStore, Watch
+from ...batching.background import Gate, Signal
 from ...ops.backoff import Backoff
 from ...ops.errors import MetadataStoreError, passes
 from ...ops.results import WatchEvent
-from ..background import Gate, Signal
 from ..contenders import Contender, line_of, parse
 from .kinds import check_store
 

@@ -28,10 +28,10 @@ from collections.abc import Callable
 from typing import Final
 
 from ...batching import MetadataStore
+from ...batching.background import Gate, Signal
 from ...ops.backoff import Backoff
 from ...ops.errors import MetadataStoreError, SessionLostError, passes, passes_anew
 from ...ops.paths import check_path
-from ..background import Gate, Signal
 from ..contenders import Contender, Need, blocking, line_of, parse
 from ..deadlines import Deadline
 from .claims import Claim, warden

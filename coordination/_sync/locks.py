@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import Final, Self
 
 from ...batching import MetadataStore
+from ...batching.background import Gate
 from ...batching.settings import check_flag
 from ...ops.errors import (
     InvalidSettingError,
@@ -18,7 +19,6 @@ from ...ops.errors import (
 )
 from ...ops.log import get_logger
 from ...ops.operations import check_value
-from ..background import Gate
 from ..contenders import EXCLUSIVE, SHARED, Need
 from ..crossings import waiting_for
 from ..deadlines import Deadline

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Final, Self
 
 from ...batching import MetadataStore
+from ...batching.background import Gate, Signal, spawn
 from ...ops.backoff import Backoff
 from ...ops.errors import (
     LockBusyError,
@@ -31,7 +32,6 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ...ops.operations import ABSENT, Check, Delete, Part, Put, check_value
 from ...ops.results import GetResult, Stat
-from ..background import Gate, Signal, spawn
 from ..deadlines import Deadline
 from ..members import Member, decode, encode, guard_path, member_path, new_id
 from .conflicts import Conflicts

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, Self
 
 from ...batching import MetadataStore
+from ...batching.background import Signal, spawn
 from ...ops.backoff import Backoff
 from ...ops.capabilities import Capability
 from ...ops.errors import (
@@ -31,7 +32,6 @@ from ...ops.log import get_logger
 from ...ops.operations import ABSENT, Check, Delete, Put
 from ...ops.paths import check_path
 from ...ops.results import Stat, WatchEvent
-from ..background import Signal, spawn
 from ..deadlines import Deadline
 from ..job_board import ClaimedJob, JobBoard, is_job
 from .following import Follower

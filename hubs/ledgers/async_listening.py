@@ -14,8 +14,8 @@ import threading
 from contextlib import suppress
 from typing import Final, NamedTuple, Self
 
-from ...coordination.async_background import AsyncSignal
-from ...coordination.async_listeners import AsyncListener
+from ...batching.async_background import AsyncSignal
+from ...batching.async_listeners import AsyncListener
 from ...ops.backoff import Backoff
 from ...ops.errors import MetadataStoreError, StoreClosedError, ValueDecodeError
 from ...ops.log import get_logger

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Final, Self
 
+from ...batching.async_background import AsyncGate, AsyncSignal, async_spawn
 from ...batching.settings import check_seconds
-from ...coordination.async_background import AsyncGate, AsyncSignal, async_spawn
 from ...coordination.async_kinds import async_check_face
 from ...ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError, passes
 from ...ops.log import get_logger

@@ -15,8 +15,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, NoReturn, Protocol, Self, TypeAlias, TypeVar
 
+from ...batching.async_background import AsyncSignal
 from ...batching.settings import check_seconds
-from ...coordination.async_background import AsyncSignal
 from ...coordination.deadlines import Deadline
 from ...ops.backoff import Backoff
 from ...ops.errors import (

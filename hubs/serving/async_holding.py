@@ -22,7 +22,7 @@ from collections.abc import Collection
 from typing import Final
 
 from ...batching import AsyncMetadataStore
-from ...coordination.async_background import AsyncSignal, async_each, async_spawn
+from ...batching.async_background import AsyncSignal, async_each, async_spawn
 from ...ops.errors import MetadataStoreError
 from ...ops.log import get_logger
 from ..errors import TopicLostError

@@ -24,7 +24,7 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from ...batching import AsyncMetadataStore
-from ...coordination.async_background import AsyncGate, AsyncSignal, async_finish
+from ...batching.async_background import AsyncGate, AsyncSignal, async_finish
 from ...coordination.async_kinds import async_check_face
 from ...ops.errors import InvalidSettingError, MetadataStoreError
 from ...ops.log import get_logger

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 
-from ...coordination.async_background import AsyncSignal
+from ...batching.async_background import AsyncSignal
 from ...ops.errors import QueueFullError, SessionLostError
 from ..errors import StaleEpochError, TopicLostError
 from ..managers.data import HubInfo

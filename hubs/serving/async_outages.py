@@ -15,7 +15,7 @@ import asyncio
 import threading
 from typing import Final
 
-from ...coordination.async_background import AsyncSignal
+from ...batching.async_background import AsyncSignal
 from ...coordination.deadlines import Deadline
 from ...ops.backoff import Backoff
 from .errors import reader_closed

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, Self
 
-from ...coordination.async_background import AsyncGate, AsyncSignal, async_finish
+from ...batching.async_background import AsyncGate, AsyncSignal, async_finish
 from ...coordination.deadlines import Deadline
 from ...ops.errors import MetadataStoreError
 from ..errors import IllegalOperationError, SubscriberReplacedError, TopicLostError

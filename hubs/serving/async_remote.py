@@ -14,8 +14,8 @@ from typing import Any, Final, Self
 import grpc
 from grpc import aio
 
+from ...batching.async_background import AsyncSignal, async_spawn
 from ...batching.settings import check_seconds
-from ...coordination.async_background import AsyncSignal, async_spawn
 from ...coordination.deadlines import Deadline
 from ..errors import IllegalOperationError, TopicLostError
 from ..managers.data import SubscriptionPreferences

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
-from ...coordination.async_background import AsyncSignal, async_finish
+from ...batching.async_background import AsyncSignal, async_finish
 from ...ops.operations import ABSENT, Check
 from ..names import escaped, name_text
 from ..topics.region import Claim

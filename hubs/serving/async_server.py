@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import grpc
 from grpc import StatusCode, aio
 
-from ...coordination.async_background import AsyncSignal
+from ...batching.async_background import AsyncSignal
 from ...coordination.async_key_locks import AsyncKeyLocks
 from ...ops.errors import (
     AuthenticationError,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from ...coordination.async_background import AsyncSignal, async_spawn
+from ...batching.async_background import AsyncSignal, async_spawn
 from ...ops.errors import MetadataStoreError
 from ...ops.log import get_logger
 from ..managers.data import HubLoad

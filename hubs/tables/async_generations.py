@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
 from ...batching import AsyncMetadataStore
-from ...coordination.async_background import AsyncGate
+from ...batching.async_background import AsyncGate
 from ...coordination.async_conflicts import AsyncConflicts
 from ...ops.errors import (
     BadVersionError,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from ...batching import AsyncMetadataStore
-from ...coordination.async_background import AsyncSignal
+from ...batching.async_background import AsyncSignal
 from ...coordination.async_conflicts import AsyncConflicts
 from ...ops.errors import (
     BadVersionError,

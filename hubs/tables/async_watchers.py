@@ -27,10 +27,10 @@ from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from ...batching import AsyncMetadataStore
+from ...batching.async_background import AsyncSignal
+from ...batching.async_listeners import AsyncListener
 from ...batching.checks import check_capability
-from ...coordination.async_background import AsyncSignal
 from ...coordination.async_following import AsyncFollower
-from ...coordination.async_listeners import AsyncListener
 from ...ops.errors import (
     MetadataStoreError,
     OperationTimeoutError,

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from ...batching import AsyncMetadataStore
-from ...coordination.async_background import AsyncSignal
+from ...batching.async_background import AsyncSignal
 from ...coordination.async_conflicts import AsyncConflicts
 from ...coordination.async_groups import AsyncGroup
 from ...coordination.async_kinds import async_check_store

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from ...batching import AsyncMetadataStore
-from ...coordination.async_background import AsyncGate
+from ...batching.async_background import AsyncGate
 from ...coordination.async_following import AsyncFollower
 from ...coordination.async_kinds import async_check_store
 from ...ops.errors import MetadataStoreError, OperationTimeoutError, StoreClosedError

@@ -84,7 +84,7 @@ class EtcdBackend:
         self.session = EtcdSession(connection, prefix, session_timeout, self.watches, lineage)
         self.watches.when_back = self.session.watches_are_back
         guard = Guard(connection, prefix, deadline)
-        owns = partial(_owns, guard, self.session)
+        owns = self.watches.owns = partial(_owns, guard, self.session)
         self._requests = requests = Requests(connection, self._capacity)
         self._reader = Reader(requests, prefix, owns, lineage)
         terms = Terms(prefix, owns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Protocol, TypeVar
 
 from ...ops.results import Change, Range, ScanResult, StatPage
@@ -73,6 +74,10 @@ class FaultyHistory:
     def __init__(self, run: Run, history: History) -> None:
         self._run = run
         self._history = history
+
+    def revision(self, path: str, timeout: float) -> int:
+        call = partial(self._history.revision, path, timeout)
+        return self._run("revision", path, call, _after(timeout))
 
     def changes(
         self, prefix: str, after: int, until: int, timeout: float

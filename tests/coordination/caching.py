@@ -13,7 +13,7 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.coordination import MetadataCache
 from batchkeeper.coordination.entries import NOT_CACHED
-from batchkeeper.coordination.serdes import json_serde
+from batchkeeper.ops.serdes import json_serde
 from batchkeeper.testing import FaultInjector
 
 from ..waiting import PATIENCE, until

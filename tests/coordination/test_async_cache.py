@@ -12,7 +12,7 @@ import batchkeeper as bk
 from batchkeeper.coordination.async_cache import AsyncMetadataCache
 from batchkeeper.coordination.async_key_locks import AsyncKeyLocks
 from batchkeeper.coordination.entries import NOT_CACHED
-from batchkeeper.coordination.serdes import json_serde
+from batchkeeper.ops.serdes import json_serde
 from batchkeeper.testing import FaultInjector
 
 from ..waiting import PATIENCE

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from batchkeeper.coordination.async_background import async_each, async_finish
-from batchkeeper.coordination.background import each, finish
+from batchkeeper.batching.async_background import async_each, async_finish
+from batchkeeper.batching.background import each, finish
 
 
 def test_each_item_is_worked_on_although_some_fail() -> None:

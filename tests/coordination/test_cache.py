@@ -13,9 +13,10 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination import MetadataCache
-from batchkeeper.coordination.entries import NOT_CACHED, CacheResult, Entries
-from batchkeeper.coordination.serdes import Serde, bytes_serde, json_serde
+from batchkeeper.coordination.entries import NOT_CACHED, Entries
 from batchkeeper.ops.errors import ValueDecodeError
+from batchkeeper.ops.results import CacheResult
+from batchkeeper.ops.serdes import Serde, bytes_serde, json_serde
 from batchkeeper.testing import FaultInjector
 
 from ..waiting import PATIENCE, until

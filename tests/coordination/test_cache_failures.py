@@ -14,7 +14,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination import MetadataCache
-from batchkeeper.coordination.serdes import json_serde
+from batchkeeper.ops.serdes import json_serde
 from batchkeeper.testing.servers import LocalServer
 
 from ..proxy import Proxy
@@ -215,7 +215,7 @@ UPDATER = """
 import sys
 import batchkeeper as bk
 from batchkeeper.coordination import MetadataCache
-from batchkeeper.coordination.serdes import json_serde
+from batchkeeper.ops.serdes import json_serde
 
 with bk.open_store(sys.argv[1]) as store, MetadataCache(store, "/a", json_serde) as cache:
     cache.get("/a/n")

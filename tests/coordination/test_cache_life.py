@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.batching.background import spawn
 from batchkeeper.coordination import MetadataCache
-from batchkeeper.coordination.background import spawn
 from batchkeeper.coordination.entries import NOT_CACHED
-from batchkeeper.coordination.serdes import json_serde
+from batchkeeper.ops.serdes import json_serde
 from batchkeeper.testing import FaultInjector
 
 from ..forks import holds_in_a_child, locked_elsewhere

@@ -17,7 +17,7 @@ import batchkeeper as bk
 from batchkeeper.coordination import MetadataCache
 from batchkeeper.coordination._sync.cache_watch import CacheWatch
 from batchkeeper.coordination.entries import NOT_CACHED
-from batchkeeper.coordination.serdes import json_serde
+from batchkeeper.ops.serdes import json_serde
 from batchkeeper.testing import FaultInjector, Injection
 
 from ..held_watch import HeldEvents

@@ -15,8 +15,8 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.coordination import Lock, MetadataCache
 from batchkeeper.coordination.entries import NOT_CACHED
-from batchkeeper.coordination.serdes import json_serde
 from batchkeeper.ops.backoff import Backoff
+from batchkeeper.ops.serdes import json_serde
 from batchkeeper.testing import FaultInjector
 
 from ..waiting import PATIENCE, until

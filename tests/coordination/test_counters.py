@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.batching.background import Gate
 from batchkeeper.coordination import Counter
-from batchkeeper.coordination.background import Gate
 from batchkeeper.ops.errors import ValueDecodeError
 from batchkeeper.testing import FaultInjector
 from batchkeeper.testing.servers import SERVERS

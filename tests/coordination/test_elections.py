@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.batching.background import spawn as spawn_thread
 from batchkeeper.coordination import Election
 from batchkeeper.coordination._sync import claims
-from batchkeeper.coordination.background import spawn as spawn_thread
 from batchkeeper.ops import Check, Put
 from batchkeeper.ops.errors import (
     AuthenticationError,
@@ -606,7 +606,7 @@ def test_a_listener_without_a_thread(
         spawn_thread(*args)
 
     first.add_listener(heard)
-    monkeypatch.setattr("batchkeeper.coordination._sync.listeners.spawn", spawn)
+    monkeypatch.setattr("batchkeeper.batching._sync.listeners.spawn", spawn)
     first.campaign(PATIENCE)
     until(lambda: not left)
     remove_leader(store)

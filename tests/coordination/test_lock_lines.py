@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.batching.background import spawn
 from batchkeeper.coordination import Lock
 from batchkeeper.coordination._sync import claims
 from batchkeeper.coordination._sync.lobbies import Lobby
-from batchkeeper.coordination.background import spawn
 from batchkeeper.testing import FaultInjector
 
 from ..waiting import PATIENCE, until

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination.serdes import (
+from batchkeeper.ops.serdes import (
     Serde,
     bytes_serde,
     dataclass_serde,

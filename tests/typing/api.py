@@ -289,6 +289,8 @@ def sessions_and_watches(
     assert_type(event.path, str)
     assert_type(event.version, int | None)
     assert_type(event.revision, int | None)
+    assert_type(event.found, bk.GetResult | None)
+    assert_type(event.value, bytes | None)
     assert_type(
         happened,
         Literal["connection_lost", "reconnected", "session_lost", "session_reestablished"],
@@ -537,6 +539,8 @@ def watches_for_threads(store: bk.MetadataStore) -> None:
     assert_type(list(watch), list[bk.WatchEvent])
     assert_type(watch.next_event(), bk.WatchEvent | None)
     assert_type(watch.next_event(timeout=1.0), bk.WatchEvent | None)
+    assert_type(watch.next_events(timeout=1.0), list[bk.WatchEvent])
+    assert_type(watch.lag, float)
     assert_type(watch.prefix, str)
     assert_type(watch.closed, bool)
     assert_type(watch.error, bk.MetadataStoreError | None)
@@ -546,6 +550,37 @@ def watches_for_threads(store: bk.MetadataStore) -> None:
     store.watch("/", callback=lambda event: event.path)
     store.watch("/", callback=lambda: None)  # type: ignore[misc, arg-type]
     store.watch("/", 1)  # type: ignore[call-arg]
+
+
+def views(store: bk.MetadataStore) -> None:
+    view = store.view("/a", max_bytes=1, timeout=1.0)
+    assert_type(view, bk.View[bytes])
+    numbers = store.view("/a", bk.Serde(lambda number: b"%d" % number, int))
+    assert_type(numbers, bk.View[int])
+    assert_type(numbers["/a"], bk.CacheResult[int])
+    assert_type(numbers.get("/a"), bk.CacheResult[int] | None)
+    assert_type([*numbers.items()], list[tuple[str, bk.CacheResult[int]]])
+    assert_type(numbers.snapshot(), bk.ViewSnapshot[int])
+    assert_type(numbers.snapshot().revision, int | None)
+    assert_type((numbers.revision, numbers.lag), tuple[int | None, float])
+    assert_type(numbers.error, bk.MetadataStoreError | None)
+    assert_type(numbers.prefix, str)
+    assert_type(numbers.children("/a"), list[str])
+    assert_type(numbers.add_listener(lambda path, old, new: path), bk.ViewListener[int])
+    numbers.add_listener(lambda path: path)  # type: ignore[misc, arg-type]
+    with numbers as entered:
+        assert_type(entered, bk.View[int])
+    store.view("/a", int)  # type: ignore[call-overload]
+
+
+async def views_for_tasks(store: bk.AsyncMetadataStore) -> None:
+    async with await store.view("/a", bk.json_serde, timeout=1.0) as view:
+        assert_type(view, bk.AsyncView[Any])
+    listener = (await store.view("/a")).add_listener(lambda *_: None, replay=True)
+    assert_type(listener, bk.AsyncViewListener[bytes])
+    async with store.watch("/a", values=True) as watch:
+        assert_type(await watch.next_events(), list[bk.WatchEvent])
+        assert_type(watch.lag, float)
 
 
 def sessions(store: bk.MetadataStore, session: bk.Session) -> None:

@@ -11,8 +11,8 @@ import threading
 from contextlib import suppress
 from typing import Final, NamedTuple, Self
 
-from ....coordination._sync.listeners import Listener
-from ....coordination.background import Signal
+from ....batching._sync.listeners import Listener
+from ....batching.background import Signal
 from ....ops.backoff import Backoff
 from ....ops.errors import MetadataStoreError, StoreClosedError, ValueDecodeError
 from ....ops.log import get_logger

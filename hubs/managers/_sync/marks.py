@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Final, Self
 
+from ....batching.background import Gate, Signal, spawn
 from ....batching.settings import check_seconds
 from ....coordination._sync.kinds import check_face
-from ....coordination.background import Gate, Signal, spawn
 from ....ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError, passes
 from ....ops.log import get_logger
 from ....ops.operations import Part

@@ -13,8 +13,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, NoReturn, Protocol, Self, TypeAlias, TypeVar
 
+from ....batching.background import Signal
 from ....batching.settings import check_seconds
-from ....coordination.background import Signal
 from ....coordination.deadlines import Deadline
 from ....ops.backoff import Backoff
 from ....ops.errors import (

@@ -20,7 +20,7 @@ from collections.abc import Collection
 from typing import Final
 
 from ....batching import MetadataStore
-from ....coordination.background import Signal, each, spawn
+from ....batching.background import Signal, each, spawn
 from ....ops.errors import MetadataStoreError
 from ....ops.log import get_logger
 from ...errors import TopicLostError

@@ -22,8 +22,8 @@ from contextlib import ExitStack
 from typing import Self
 
 from ....batching import MetadataStore
+from ....batching.background import Gate, Signal, finish
 from ....coordination._sync.kinds import check_face
-from ....coordination.background import Gate, Signal, finish
 from ....ops.errors import InvalidSettingError, MetadataStoreError
 from ....ops.log import get_logger
 from ....ops.paths import check_path

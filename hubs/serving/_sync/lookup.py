@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 
-from ....coordination.background import Signal
+from ....batching.background import Signal
 from ....ops.errors import QueueFullError, SessionLostError
 from ...errors import StaleEpochError, TopicLostError
 from ...managers.data import HubInfo

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Final
 
-from ....coordination.background import Signal
+from ....batching.background import Signal
 from ....coordination.deadlines import Deadline
 from ....ops.backoff import Backoff
 from ..errors import reader_closed

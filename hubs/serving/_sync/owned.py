@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Self
 
-from ....coordination.background import Gate, Signal, finish
+from ....batching.background import Gate, Signal, finish
 from ....coordination.deadlines import Deadline
 from ....ops.errors import MetadataStoreError
 from ...errors import IllegalOperationError, SubscriberReplacedError, TopicLostError

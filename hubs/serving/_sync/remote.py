@@ -11,8 +11,8 @@ from typing import Any, Final, Self
 import grpc
 from grpc import aio
 
+from ....batching.background import Signal, spawn
 from ....batching.settings import check_seconds
-from ....coordination.background import Signal, spawn
 from ....coordination.deadlines import Deadline
 from ...errors import IllegalOperationError, TopicLostError
 from ...managers.data import SubscriptionPreferences

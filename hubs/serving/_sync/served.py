@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from ....coordination.background import Signal, finish
+from ....batching.background import Signal, finish
 from ....ops.operations import ABSENT, Check
 from ...names import escaped, name_text
 from ...topics.region import Claim

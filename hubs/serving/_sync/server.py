@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 import grpc
 from grpc import StatusCode
 
+from ....batching.background import Signal
 from ....coordination._sync.key_locks import KeyLocks
-from ....coordination.background import Signal
 from ....ops.errors import (
     AuthenticationError,
     InvalidSettingError,

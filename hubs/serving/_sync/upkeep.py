@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from ....coordination.background import Signal, spawn
+from ....batching.background import Signal, spawn
 from ....ops.errors import MetadataStoreError
 from ....ops.log import get_logger
 from ...managers.data import HubLoad

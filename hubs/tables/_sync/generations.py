@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
 from ....batching import MetadataStore
+from ....batching.background import Gate
 from ....coordination._sync.conflicts import Conflicts
-from ....coordination.background import Gate
 from ....ops.errors import (
     BadVersionError,
     MetadataStoreError,

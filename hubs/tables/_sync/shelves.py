@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from ....batching import MetadataStore
+from ....batching.background import Signal
 from ....coordination._sync.conflicts import Conflicts
-from ....coordination.background import Signal
 from ....ops.errors import (
     BadVersionError,
     MetadataStoreError,

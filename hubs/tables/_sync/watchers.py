@@ -26,10 +26,10 @@ from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from ....batching import MetadataStore
+from ....batching._sync.listeners import Listener
+from ....batching.background import Signal
 from ....batching.checks import check_capability
 from ....coordination._sync.following import Follower
-from ....coordination._sync.listeners import Listener
-from ....coordination.background import Signal
 from ....ops.errors import (
     MetadataStoreError,
     OperationTimeoutError,

@@ -15,11 +15,11 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from ....batching import MetadataStore
+from ....batching.background import Signal
 from ....coordination._sync.conflicts import Conflicts
 from ....coordination._sync.groups import Group
 from ....coordination._sync.kinds import check_store
 from ....coordination._sync.memberships import Membership
-from ....coordination.background import Signal
 from ....coordination.deadlines import Deadline
 from ....coordination.members import decode, member_name, member_path
 from ....ops.backoff import Backoff

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from ....batching import MetadataStore
+from ....batching.background import Gate
 from ....coordination._sync.following import Follower
 from ....coordination._sync.kinds import check_store
-from ....coordination.background import Gate
 from ....ops.errors import MetadataStoreError, OperationTimeoutError, StoreClosedError
 from ....ops.log import get_logger
 from ....ops.paths import check_path

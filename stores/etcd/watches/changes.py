@@ -89,6 +89,17 @@ class History:
         self._connection = connection
         self._prefix = prefix
 
+    def revision(self, path: str, timeout: float) -> int:
+        """Return the newest revision, for a login that may read ``path``."""
+        below, _ = below_of(path, self._prefix)
+        request = messages.RangeRequest(key=below if path == "/" else below[:-1], count_only=True)
+        try:
+            deadline = time.monotonic() + timeout
+            answer = self._connection.call("range", request, deadline, write=False)
+        except EtcdRefusedError as refusal:
+            raise refusal.error from refusal
+        return int(answer.header.revision)
+
     def changes(
         self, prefix: str, after: int, until: int, timeout: float
     ) -> Generator[Sequence[Change], None, None]:

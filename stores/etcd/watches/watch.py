@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ....ops.errors import MetadataStoreError
 from ....ops.log import get_logger
-from ....ops.results import WatchEvent
+from ....ops.results import GetResult, Stat, ValueEvent, WatchEvent
 from ...keys import path_of
 from .messages import PUT
 
@@ -18,8 +18,10 @@ __all__ = ["EtcdWatch", "Keys"]
 
 _log = get_logger(__name__)
 
-# Creates a tuple without a call of Python code.
+# They create tuples without a call of Python code.
 _event = partial(tuple.__new__, WatchEvent)
+_result = partial(tuple.__new__, GetResult)
+_stat = partial(tuple.__new__, Stat)
 
 
 class Keys(NamedTuple):
@@ -70,6 +72,7 @@ class EtcdWatch:
         placed: whether it is in place in the present stream.
         answered: whether it has ever been in place.
         error: the error that has ended it.
+        owns: says whether a lease is that of the client's session, if events are to have values.
     """
 
     _watches: _Watches
@@ -87,6 +90,7 @@ class EtcdWatch:
     placed: bool = False
     answered: bool = False
     error: MetadataStoreError | None = None
+    owns: Callable[[int], bool] | None = None
     # Held during a delivery, so that `close` can wait for its end. Reentrant, because `deliver`
     # may call `close`.
     _delivering: threading.RLock = field(default_factory=threading.RLock)
@@ -115,11 +119,11 @@ class EtcdWatch:
     def gap(self, revision: int) -> None:
         """Deliver a gap: the watch goes on after a revision."""
         self.after, self.lost = revision, False
-        self.take([_event(("gap", self.prefix, None, None))])
+        self.take([WatchEvent("gap", self.prefix)])
 
     def _events(self, changes: Any) -> list[WatchEvent]:
         """Return the events for callers."""
-        after = self.after
+        after, owns = self.after, self.owns
         first, below, _, hidden, skip = self.keys
         events: list[WatchEvent] = []
         for change in changes:
@@ -134,12 +138,16 @@ class EtcdWatch:
             if path is None:
                 continue
             if change.type != PUT:
-                event: tuple[str, str, int | None, int] = ("deleted", path, None, revision)
-            elif (version := kv.version) == 1:
-                event = ("created", path, 0, revision)
-            else:
-                event = ("modified", path, version - 1, revision)
-            events.append(_event(event))
+                events.append(_event(("deleted", path, None, revision)))
+                continue
+            version = kv.version - 1
+            event = _event(("modified" if version else "created", path, version, revision))
+            if owns is not None:
+                lease = kv.lease
+                owned = lease != 0 and owns(lease)
+                stat = _stat((path, version, revision, None, None, lease != 0, owned))
+                event = ValueEvent.of(event, _result((kv.value, stat)))
+            events.append(event)
         return events
 
     def take(self, events: Sequence[WatchEvent]) -> None:

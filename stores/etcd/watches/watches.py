@@ -101,10 +101,12 @@ class EtcdWatches:
 
     Attributes:
         when_back: called, without a lock, whenever all watches are in place.
+        owns: says whether a lease is that of the client's session.
     """
 
     def __init__(self, connection: EtcdConnection, prefix: str, lineage: Lineage) -> None:
         self.when_back: Callable[[], None] = _nothing
+        self.owns: Callable[[int], bool] = _owns_none
         self._connection = connection
         self._lineage = lineage
         self._prefix = prefix
@@ -143,10 +145,32 @@ class EtcdWatches:
         deadline: float,
     ) -> EtcdWatch:
         """Report each change under ``prefix`` once, in order. See ``stores.backend.Watches``."""
+        return self._begin_watch(prefix, after, deliver, fail, deadline, None)
+
+    def watch_values(
+        self,
+        prefix: str,
+        after: int | None,
+        deliver: Callable[[Sequence[WatchEvent]], None],
+        fail: Callable[[MetadataStoreError], None],
+        deadline: float,
+    ) -> EtcdWatch:
+        """Report changes with their values. See ``stores.backend.ValueWatches``."""
+        return self._begin_watch(prefix, after, deliver, fail, deadline, self.owns)
+
+    def _begin_watch(
+        self,
+        prefix: str,
+        after: int | None,
+        deliver: Callable[[Sequence[WatchEvent]], None],
+        fail: Callable[[MetadataStoreError], None],
+        deadline: float,
+        owns: Callable[[int], bool] | None,
+    ) -> EtcdWatch:
         below, stop = below_of(prefix, self._prefix)
         first = below if prefix == "/" else below[:-1]
         keys = Keys(first, below, stop, self._hidden, self._skip)
-        watch = EtcdWatch(self, prefix, keys, deliver, fail)
+        watch = EtcdWatch(self, prefix, keys, deliver, fail, owns=owns)
         self._lineage.watched = True
         newest = self._newest(first, deadline)
         if after is None:
@@ -576,3 +600,7 @@ class EtcdWatches:
 
 def _nothing() -> None:
     """Do nothing."""
+
+
+def _owns_none(_: int) -> bool:
+    return False

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from ..batching.reentry import refused
 from ..ops.errors import StoreUnavailableError
 from ..ops.log import get_logger
+from .reentry import refused
 
 __all__ = ["Gate", "NoThreadError", "Signal", "each", "finish", "spawn"]
 

@@ -1,4 +1,4 @@
-"""How values become bytes and bytes become values, for caches."""
+"""How values become bytes and bytes become values, for caches and views."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from ..ops.errors import InvalidSettingError, UnsupportedError, shape
+from .errors import InvalidSettingError, UnsupportedError, ValueDecodeError, shape
+from .results import GetResult
 
-__all__ = ["Serde", "bytes_serde", "dataclass_serde", "json_serde", "msgspec_serde"]
+__all__ = ["Serde", "bytes_serde", "dataclass_serde", "decoded", "json_serde", "msgspec_serde"]
 
 T = TypeVar("T")
 
@@ -27,6 +28,20 @@ class Serde(NamedTuple, Generic[T]):
 
     encode: Callable[[T], bytes]
     decode: Callable[[bytes], T]
+
+
+def decoded(path: str, found: GetResult, decode: Callable[[bytes], T]) -> T:
+    """Decode a value again.
+
+    Raises:
+        ValueDecodeError: it cannot be decoded.
+    """
+    try:
+        return decode(found.value)
+    except Exception as error:
+        version = found.stat.version
+        why = f"version {version} of {path} cannot be decoded: {type(error).__name__}: {error}"
+        raise ValueDecodeError(why, path=path, version=version) from error
 
 
 def _same(value: bytes) -> bytes:

@@ -1,4 +1,6 @@
-# Made from async_listeners.py by `python tools/faces.py`: change that file, and run this command.
+# async:
+# `_sync/listeners.py` is generated from this file: after a change, run `python tools/faces.py`.
+# end
 """Calls functions of an application at events: one mechanism for elections, caches and groups.
 
 Each listener has its own task (for threads: its own daemon thread) while events wait. So a callback
@@ -8,29 +10,40 @@ come one after the other.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any, Final, Generic, Self, TypeVar
 
-from ...batching.feeds import check_callback
-from ...ops.log import get_logger
-from ..background import spawn
+from ..ops.errors import InvalidSettingError
+from ..ops.log import get_logger
+from .async_background import async_spawn
 
-__all__ = ["Listener", "still_open"]
+# sync:
+# | from .feeds import check_callback
+# end
+
+__all__ = ["AsyncListener", "still_open"]
 
 log = get_logger("batchkeeper.coordination")
 
 T = TypeVar("T")
-_CAUGHT = BaseException  # SystemExit would end the thread before the next event.
-_LINGER: Final = 1.0  # Seconds: a thread for each of many events would cost more than they do.
+# async:
+# As with other callbacks of a loop, SystemExit ends the loop. What they await may be cancelled.
+_CAUGHT = (Exception, asyncio.CancelledError)
+# sync:
+# | _CAUGHT = BaseException  # SystemExit would end the thread before the next event.
+# | _LINGER: Final = 1.0  # Seconds: a thread for each of many events would cost more than they do.
+# end
 
 # The listener whose callback runs in this context.
 _calling: Final[ContextVar[object]] = ContextVar("_calling", default=None)
 
 
-class Listener(Generic[T]):
+class AsyncListener(Generic[T]):
     """A listener. Close it to get no more events; it is also a context manager.
 
     Args:
@@ -43,7 +56,12 @@ class Listener(Generic[T]):
     """
 
     def __init__(self, of: str, callback: Callable[..., object], most: int | None = None) -> None:
-        check_callback(callback)
+        # async:
+        if not callable(callback):
+            raise InvalidSettingError(f"callback must be a function, not {callback!r:.80}")
+        # sync:
+        # | check_callback(callback)
+        # end
         self._of = of
         self._callback = callback
         self.closed = False
@@ -87,7 +105,7 @@ class Listener(Generic[T]):
     def start(self) -> None:
         """Start to call the callback. Not under a lock: some loops start a task at once."""
         try:
-            spawn(f"listener of {self._of}", self._run)
+            async_spawn(f"listener of {self._of}", self._run)
         except RuntimeError:  # No thread is left. The next event starts again.
             log.exception("a listener could not be called", of=self._of)
             with self._lock:
@@ -100,27 +118,42 @@ class Listener(Generic[T]):
         """Yield the arguments of each call for an event."""
         yield (event,)
 
-    def _run(self) -> None:
+    async def _run(self) -> None:
         _calling.set(self)
         while (event := self._next()) is not None:
             for arguments in self._calls(event):
                 if self.closed:
                     break
                 try:
-                    self._callback(*arguments)
+                    # async:
+                    called = self._callback(*arguments)
+                    if inspect.isawaitable(called):
+                        await called
+                # sync:
+                # |     self._callback(*arguments)
+                # end
                 except _CAUGHT:
+                    # async:
+                    task = asyncio.current_task()
+                    if task is not None and task.cancelling():  # The loop is ending.
+                        with self._lock:
+                            self._running = False
+                        raise
+                    # end
                     log.exception("a listener failed", of=self._of, arguments=f"{arguments!r:.200}")
 
     def _next(self) -> T | None:
         with self._lock:
-            self._lock.wait_for(lambda: self._waiting, _LINGER)
+            # sync:
+            # | self._lock.wait_for(lambda: self._waiting, _LINGER)
+            # end
             if self._waiting:
                 return self._waiting.popleft()
             self._running = False
             return None
 
 
-L = TypeVar("L", bound=Listener[Any])
+L = TypeVar("L", bound=AsyncListener[Any])
 
 
 def still_open(listeners: Iterable[L]) -> tuple[L, ...]:
