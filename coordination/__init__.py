@@ -19,6 +19,7 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 - ``members``: the members of a group, and the format of their values: pure functions
 - ``async_groups``: the members of a group, and its listeners
 - ``async_memberships``: one membership of this process, through all of its incarnations
+- ``async_persistent``: an ephemeral value that is created again after each lost session
 - ``async_barriers``: a barrier that processes enter together and leave together
 - ``job_board``: the jobs of a queue, and which of them look free: a pure object
 - ``async_work``: the queue of jobs, and claims to them
@@ -41,6 +42,7 @@ from ._sync.groups import Group, GroupListener
 from ._sync.leaders import LeaderWatch
 from ._sync.locks import Lock, Semaphore
 from ._sync.memberships import Membership
+from ._sync.persistent import PersistentEphemeral
 from ._sync.work import Job, WorkQueue
 from .async_barriers import AsyncDoubleBarrier
 from .async_cache import AsyncMetadataCache
@@ -52,6 +54,7 @@ from .async_groups import AsyncGroup, AsyncGroupListener
 from .async_leaders import AsyncLeaderWatch
 from .async_locks import AsyncLock, AsyncSemaphore
 from .async_memberships import AsyncMembership
+from .async_persistent import AsyncPersistentEphemeral
 from .async_work import AsyncJob, AsyncWorkQueue
 from .entries import NOT_CACHED
 from .members import Member
@@ -71,6 +74,7 @@ __all__ = [
     "AsyncLock",
     "AsyncMembership",
     "AsyncMetadataCache",
+    "AsyncPersistentEphemeral",
     "AsyncSemaphore",
     "AsyncWorkQueue",
     "CacheListener",
@@ -88,6 +92,7 @@ __all__ = [
     "Member",
     "Membership",
     "MetadataCache",
+    "PersistentEphemeral",
     "Semaphore",
     "Serde",
     "WorkQueue",

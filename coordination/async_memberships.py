@@ -36,7 +36,7 @@ from ..ops.operations import ABSENT, Check, Delete, Part, Put, check_value
 from ..ops.results import GetResult, Stat
 from .async_conflicts import AsyncConflicts
 from .deadlines import Deadline
-from .members import Member, decode, encode, guard_path, member_path, new_id
+from .members import Card, Member, decode, encode, guard_path, member_path, new_id
 
 __all__ = ["AsyncMembership"]
 
@@ -91,6 +91,7 @@ class AsyncMembership:
         self._group = group
         self._forget = forget
         self._exact = "expected_revisions" in store.capabilities
+        self._guarded = not self._exact
         self._gate = AsyncGate()  # Held while the value is read or changed.
         self._data = check_value(data)
         self._current = AsyncIncarnation()  # the current or last one
@@ -287,7 +288,7 @@ class AsyncMembership:
         async with self._store.watch(self.path, timeout=_seconds(deadline)) as watch:
             found = await self._store.get(self.path, timeout=_seconds(deadline))
             while found is not None:
-                self._rival = decode(self.name, found.value, found.stat).member
+                self._rival = self._card(found, self._next).member
                 waited = await watch.next_event(timeout=deadline.left()) is not None
                 if not waited:
                     return None
@@ -300,10 +301,8 @@ class AsyncMembership:
 
     async def _create(self, incarnation: AsyncIncarnation, timeout: float | None) -> bool:
         session = self._store.session.id
-        parts: list[Part] = [
-            Put(self.path, encode(incarnation.id, None, self._data), ABSENT, ephemeral=True)
-        ]
-        if not self._exact:
+        parts: list[Part] = [Put(self.path, self._value(incarnation, None), ABSENT, ephemeral=True)]
+        if self._guarded:
             parts.append(Put(self._guard(incarnation), b"", ABSENT, ephemeral=True))
         before, incarnation.sent = incarnation.sent, True
         if self._left:  # After `sent`, which `drop` reads after it has set this.
@@ -353,7 +352,7 @@ class AsyncMembership:
         while True:
             session = self._store.session.id
             found = await self._store.get(self.path, timeout=timeout)
-            card = None if found is None else decode(self.name, found.value, found.stat)
+            card = None if found is None else self._card(found, incarnation)
             self._rival = None if card is None else card.member
             if found is None or card is None or card.id != incarnation.id:
                 return False
@@ -376,9 +375,9 @@ class AsyncMembership:
         there = self._exact or await self._find(incarnation, newest=True)
         conflicts = AsyncConflicts(self._store.operation_timeout, self.path)
         while there:
-            value = encode(incarnation.id, incarnation.number, self._data)
+            write = self._write(incarnation, self._value(incarnation, incarnation.number))
             try:
-                stats = await self._store.transaction(self._write(incarnation, value))
+                stats = await self._store.transaction(write)
             except TransactionRefusedError as refused:
                 # Another client, or an unanswered update, may have changed it.
                 await conflicts.pause(refused)
@@ -396,18 +395,28 @@ class AsyncMembership:
         if value is None:
             parts: list[Part] = [Delete(self.path, version, expected_revision=revision)]
         else:
-            parts = [Put(self.path, value, version, expected_revision=revision)]
-        if not self._exact:
+            # Without a second value, only an ephemeral put is bound to the session.
+            bound = not self._exact and not self._guarded
+            parts = [Put(self.path, value, version, expected_revision=revision, ephemeral=bound)]
+        if self._guarded:
             guard = self._guard(incarnation)
             parts.append(Delete(guard, 0) if value is None else Check(guard, 0))
         return parts
+
+    def _value(self, incarnation: AsyncIncarnation, number: int | None) -> bytes:
+        """Return what to store; the number is ``None`` in the creation, which determines it."""
+        return encode(incarnation.id, number, self._data)
+
+    def _card(self, found: GetResult, _: AsyncIncarnation) -> Card:
+        """Return what a value says, which may be that of an incarnation."""
+        return decode(self.name, found.value, found.stat)
 
     def _guard(self, incarnation: AsyncIncarnation) -> str:
         return guard_path(self._group, incarnation.id)
 
     async def _clear(self, incarnation: AsyncIncarnation, timeout: float | None) -> None:
         """Remove the second value of an incarnation whose first was removed by another client."""
-        if incarnation.stat is not None and not self._exact:
+        if incarnation.stat is not None and self._guarded:
             with suppress(NotFoundError):
                 await self._store.delete(self._guard(incarnation), timeout=timeout)
 
@@ -465,7 +474,7 @@ class AsyncMembership:
 
     def _is_of(self, incarnation: AsyncIncarnation, found: GetResult | None) -> bool:
         """Return whether a value belongs to an incarnation; if so, note its stat."""
-        if found is None or decode(self.name, found.value, found.stat).id != incarnation.id:
+        if found is None or self._card(found, incarnation).id != incarnation.id:
             return False
         incarnation.stat = found.stat
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import dataclass
+from threading import Event
 from typing import Any, assert_type
 
 import batchkeeper as bk
@@ -233,3 +234,26 @@ async def recipes_of_tasks(store: bk.AsyncMetadataStore) -> None:
     listener = group.add_listener(lambda event, member: (event, member.name, member.data))
     assert_type(listener, bk.AsyncGroupListener)
     listener.close()
+
+
+def persistent(store: bk.MetadataStore) -> None:
+    kept = bk.PersistentEphemeral(store, "/a", b"")
+    assert_type(kept.start(timeout=1.0), bk.PersistentEphemeral)
+    assert_type((kept.path, kept.value, kept.exists), tuple[str, bytes, bool])
+    assert_type(kept.held_until(), float)
+    assert_type(kept.lost, Event)
+    assert_type(kept.update(b""), None)
+    assert_type(kept.close(), None)
+    with kept as entered:
+        assert_type(entered, bk.PersistentEphemeral)
+
+
+async def persistent_for_tasks(store: bk.AsyncMetadataStore) -> None:
+    kept = bk.AsyncPersistentEphemeral(store, "/a")
+    assert_type(await kept.start(), bk.AsyncPersistentEphemeral)
+    assert_type((kept.path, kept.value, kept.exists), tuple[str, bytes, bool])
+    assert_type(await kept.update(b""), None)
+    await kept.lost.wait()
+    await kept.close()
+    async with kept as entered:
+        assert_type(entered, bk.AsyncPersistentEphemeral)
