@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .coordination import *
     from .opening import *
     from .ops import *
-    from .stores import Backend, StoreKind, StoreURL, parse_url, store_kind
+    from .stores import Backend, RateLimit, StoreKind, StoreURL, parse_url, store_kind
 
     #: Whether hot functions run compiled. ``batchkeeper --version`` says why not.
     accelerated: bool
@@ -141,6 +141,7 @@ __all__ = [
     "PutOptions",
     "QueueFullError",
     "Range",
+    "RateLimit",
     "Result",
     "ResultStream",
     "RevisionCompactedError",

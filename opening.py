@@ -15,9 +15,9 @@ from .batching.hooks import check_hooks
 from .batching.lifetime import on_thread
 from .batching.reentry import in_back_end, refused
 from .batching.settings import check_seconds
-from .ops import InvalidSettingError
+from .ops import InvalidSettingError, UnsupportedError
 from .ops.log import get_logger
-from .stores import Backend, ConnectOptions, connect, store_kind
+from .stores import Backend, ConnectOptions, RateLimit, connect, store_kind
 from .stores.urls import Abandonment, read_password
 
 __all__ = ["Wrapper", "open_async_store", "open_store"]
@@ -47,6 +47,7 @@ def open_store(
     create: bool = True,
     wrap: Wrapper | Sequence[Wrapper] = (),
     hooks: Hook | Sequence[Hook] = (),
+    rate_limit: float | RateLimit | None = None,
 ) -> MetadataStore:
     """Open a store for the threads of this process.
 
@@ -80,6 +81,7 @@ def open_store(
             they must be quick and must not wait for the store; ``on_session`` runs on the thread of
             the done-callbacks, or on the loop for tasks. An exception in a method is logged the
             first time, and changes nothing.
+        rate_limit: operations per second, or a ``RateLimit``, which several stores can share.
 
     Raises:
         InvalidSettingError: the URL or a setting is invalid.
@@ -92,7 +94,7 @@ def open_store(
     config = _check_batching(batching)
     login = (username, password, password_file)
     options = _connect_options(connect_timeout, session_timeout, login, create)
-    wrappers = _check_wrappers(wrap)
+    wrappers = [*_check_wrappers(wrap), *_limiting(rate_limit, url)]
     checked = check_hooks(hooks)
     backend = _connect(url, options, wrappers)
     with _closing_on_failure(backend):
@@ -113,6 +115,7 @@ def open_async_store(
     create: bool = True,
     wrap: Wrapper | Sequence[Wrapper] = (),
     hooks: Hook | Sequence[Hook] = (),
+    rate_limit: float | RateLimit | None = None,
 ) -> _Opening:
     """Open a store for the tasks of the running event loop.
 
@@ -124,7 +127,7 @@ def open_async_store(
     config = _check_batching(batching)
     login = (username, password, password_file)
     options = _connect_options(connect_timeout, session_timeout, login, create)
-    wrappers = _check_wrappers(wrap)
+    wrappers = [*_check_wrappers(wrap), *_limiting(rate_limit, url)]
     return _Opening(url, options, config, timeout, wrappers, check_hooks(hooks))
 
 
@@ -203,6 +206,20 @@ def _closing_on_failure(backend: Backend) -> Iterator[None]:
         except Exception:  # The caller receives the first error.
             _log.exception("could not close a back end", backend=type(backend).__name__)
         raise
+
+
+def _limiting(rate_limit: float | RateLimit | None, url: str) -> Sequence[Wrapper]:
+    """Return the wrapper that keeps a limit, if there is one; it stands next to the engine."""
+    if rate_limit is None:
+        return ()
+    limit = rate_limit if isinstance(rate_limit, RateLimit) else RateLimit(rate_limit)
+    kind = store_kind(url)
+    if limit.budget is not None and (kind.in_process or kind.local_directory):
+        raise UnsupportedError(
+            f"the budget {limit.budget!r} is kept by a server, and {kind.scheme}:// has none: one "
+            "process has the store, so share the store, or leave the budget out"
+        )
+    return (limit,)
 
 
 def _check_batching(batching: BatchingConfig | None) -> BatchingConfig:

@@ -28,7 +28,7 @@ It needs the extra ``spark``. Importing this module does not import pyspark.
 - ``bulk``: ``bulk_apply``
 - ``streams``: reads changes as a stream, and writes streams
 - ``row_report``: counts the outcomes of a job's rows
-- ``throttle``: limits a job's rate
+- ``parallelism``: the number of tasks that Spark runs at a time
 - ``java``: finds a Java on which Spark starts
 - ``arguments``: options that commands of several groups share
 - ``jobs``: the command ``batchkeeper spark``

@@ -15,7 +15,6 @@ from .options import SourceOptions, parse_options
 from .partition import write_partition
 from .row_report import RowCounts
 from .rows import Columns, columns_of
-from .throttle import rate_of
 
 __all__ = ["OUTCOMES", "bulk_apply"]
 
@@ -43,17 +42,16 @@ def bulk_apply(df: DataFrame, url: str, **options: object) -> DataFrame:
         raise InvalidSettingError("bulk_apply takes no on_error: it returns the error of each row")
     parsed = parse_options({"url": url, **options})
     columns = columns_of((field.name, field.dataType.simpleString()) for field in df.schema.fields)
-    rate = rate_of(parsed, df.sparkSession)
-    return df.mapInArrow(_applier(parsed, columns, rate), OUTCOMES)
+    return df.mapInArrow(_applier(parsed, columns), OUTCOMES)
 
 
 def _applier(
-    options: SourceOptions, columns: Columns, rate: float | None
+    options: SourceOptions, columns: Columns
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that the tasks run. It is pickled with its options and nothing else."""
 
     def apply(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        partition = write_partition(batches, columns, options, rate, RowCounts())
+        partition = write_partition(batches, columns, options, RowCounts())
         with plain_errors(), closing(partition):
             for outcomes in partition:
                 arrays = [

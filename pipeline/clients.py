@@ -15,11 +15,12 @@ from dataclasses import replace
 from threading import RLock
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
+from weakref import WeakKeyDictionary
 
-from .. import InvalidSettingError, MetadataStore, open_store
+from .. import InvalidSettingError, MetadataStore, RateLimit, open_store
 from .options import SourceOptions
 
-__all__ = ["client", "opened"]
+__all__ = ["client", "limit_of", "opened"]
 
 # The most idle clients that a worker keeps. A URL contains a prefix or chroot, so one application
 # may use many URLs.
@@ -32,6 +33,7 @@ class _Client(NamedTuple):
 
 
 _lock = RLock()  # guards _idle; never held while a store opens or closes
+_limits: Final[WeakKeyDictionary[MetadataStore, RateLimit]] = WeakKeyDictionary()
 _idle: OrderedDict[str, _Client] = OrderedDict()  # by URL; the most recently used is last
 
 
@@ -93,6 +95,9 @@ def _connection(options: SourceOptions) -> SourceOptions:
         connect_timeout=options.connect_timeout,
         session_timeout=options.session_timeout,
         operation_timeout=options.operation_timeout,
+        rate_limit=options.rate_limit,
+        rate_tasks=options.rate_tasks,
+        rate_budget=options.rate_budget,
         username=options.username,
         username_env=options.username_env,
         password_env=options.password_env,
@@ -139,8 +144,19 @@ def _reading(options: SourceOptions) -> SourceOptions:
     return replace(options, url=f"{address}?{query}{'&' if query else ''}read_only=true")
 
 
+def limit_of(store: MetadataStore) -> RateLimit | None:
+    """Return the limit of a store's writes, if it was opened here with one."""
+    return _limits.get(store)
+
+
 def _open(options: SourceOptions, *, create: bool) -> MetadataStore:
-    return open_store(
+    limit = None
+    if options.rate_limit is not None:
+        # A task of a known share has it alone, and an embedded store has one task.
+        alone = options.embedded or options.rate_tasks is not None
+        rate = options.rate_limit / (1 if options.embedded else options.rate_tasks or 1)
+        limit = RateLimit(rate, None if alone else options.rate_budget, writes_only=True)
+    store = open_store(
         options.url,
         options.batching,
         connect_timeout=options.connect_timeout,
@@ -150,7 +166,11 @@ def _open(options: SourceOptions, *, create: bool) -> MetadataStore:
         password=options.password_env and _variable("password_env", options.password_env),
         password_file=options.password_file,
         create=create,
+        rate_limit=limit,
     )
+    if limit is not None:
+        _limits[store] = limit
+    return store
 
 
 def _username(options: SourceOptions) -> str | None:

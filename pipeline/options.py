@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
-from .. import BatchingConfig, InvalidSettingError, StoreKind, UnsupportedError, store_kind
+from .. import (
+    BatchingConfig,
+    InvalidSettingError,
+    RateLimit,
+    StoreKind,
+    UnsupportedError,
+    store_kind,
+)
 from ..ops.durations import parse_duration
 from ..ops.paths import check_parent
 
@@ -41,8 +48,10 @@ class SourceOptions:
         partitions: the most parts of a read. A stream has one part by default, because the changes
             of a path keep their order only within a part.
         batching: the settings of batches and queues.
-        rate_limit: operations per second of the whole job.
-        rate_tasks: the number of tasks at the same time that share ``rate_limit``.
+        rate_limit: writes per second of the whole job, and of all jobs with the same budget.
+        rate_budget: the name of that budget in the store.
+        rate_tasks: instead of a budget, the number of tasks at the same time, each of which has an
+            equal share of ``rate_limit``, for a login that may not write the budget.
         on_error: what a failed row does to its job.
         batch_rows: the most rows of an Arrow batch that is read.
         batch_bytes: about the most bytes of paths and values in such a batch; a larger value has a
@@ -65,6 +74,7 @@ class SourceOptions:
     batching: BatchingConfig = field(default_factory=BatchingConfig)
     rate_limit: float | None = None
     rate_tasks: int | None = None
+    rate_budget: str = "spark"
     on_error: OnError = "fail"
     batch_rows: int = 10_000
     batch_bytes: int = 8 * _MIB
@@ -217,6 +227,12 @@ def _choice(allowed: tuple[str, ...]) -> _Parser:
     return parse
 
 
+def _budget(name: str, value: object) -> str:
+    text = _text(name, value)
+    RateLimit(1.0, text)  # refuses it
+    return text
+
+
 _Parser: TypeAlias = Callable[[str, object], Any]
 
 _SECONDS: Final = _number(
@@ -232,6 +248,7 @@ _OPTIONS: Final[Mapping[str, _Parser]] = {
     "partitions": _int(1, 100_000),
     "rate_limit": _number(1e12, "a number of operations per second, more than 0 and at most 1e12"),
     "rate_tasks": _int(1, 1_000_000),
+    "rate_budget": _budget,
     "on_error": _choice(get_args(OnError)),
     "batch_rows": _int(1, 10_000_000),
     "batch_bytes": _int(1, 1024 * _MIB),

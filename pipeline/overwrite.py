@@ -52,9 +52,7 @@ def await_revision(store: MetadataStore, revision: int, seconds: float) -> None:
         time.sleep(_PAUSE)
 
 
-def delete_older(
-    store: MetadataStore, prefix: str, revision: int, rate: float | None = None
-) -> int:
+def delete_older(store: MetadataStore, prefix: str, revision: int) -> int:
     """Delete the values under a prefix that have not changed since a revision; return their number.
 
     Keys that are not valid paths stay, and the log has a warning about them.
@@ -63,14 +61,13 @@ def delete_older(
         store: the store.
         prefix: the path at which, and below which, values are deleted.
         revision: the revision; values that changed after it stay.
-        rate: operations per second; ``None`` for no limit.
 
     Raises:
         RowsFailedError: older values remain, because newer values lie below them, or because the
             store failed to delete them.
         MetadataStoreError: the store could not be read.
     """
-    sender = Sender(store, rate=rate)
+    sender = Sender(store)
     store.sync()  # Otherwise, ZooKeeper may leave out values that this session has not seen yet.
     foreign = ForeignKeys()
     older = (

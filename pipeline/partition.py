@@ -23,7 +23,6 @@ def write_partition(
     batches: Iterable[pa.RecordBatch],
     columns: Columns,
     options: SourceOptions,
-    rate: float | None,
     tally: RowCounts,
 ) -> Generator[list[RowOutcome], None, None]:
     """Write the rows of a partition, and yield their outcomes in order, slice by slice.
@@ -35,7 +34,6 @@ def write_partition(
         batches: Arrow record batches.
         columns: the places of the columns in the batches.
         options: the store and its settings.
-        rate: operations per second of this task; ``None`` for no limit.
         tally: counts the rows.
 
     Raises:
@@ -52,7 +50,6 @@ def write_partition(
             tally,
             prefix=options.prefix,
             parents_count=options.parents_count,
-            rate=rate,
         )
         for batch in chain((first,), filled):
             yield from rows.write(batch)

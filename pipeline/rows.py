@@ -109,16 +109,13 @@ class RowWriter:
         *,
         prefix: str = "/",
         parents_count: bool = False,
-        rate: float | None = None,
         patience: Patience = PATIENCE,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._columns = columns
         self._prefix = check_parent(prefix)
         self._below = prefix if prefix == "/" else prefix + "/"
-        self._sender = Sender(
-            store, parents_count=parents_count, rate=rate, patience=patience, sleep=sleep
-        )
+        self._sender = Sender(store, parents_count=parents_count, patience=patience, sleep=sleep)
         self._recent = RecentPaths()
         self._tally = tally
 

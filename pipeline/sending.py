@@ -32,8 +32,8 @@ from ..ops.errors import (
 )
 from ..ops.operations import ABSENT, Delete, Get, GetChildren, Operation, Put
 from ..ops.results import GetResult, Outcome, Stat
+from .clients import limit_of
 from .row_report import DONE, RowOutcome, Status
-from .throttle import Throttle
 
 __all__ = ["PATIENCE", "Patience", "Sender", "describe", "may_pass"]
 
@@ -60,7 +60,6 @@ class Sender:
         store: the store to write.
         parents_count: whether the first put of a path with values below it creates version 1
             instead of 0, as on ZooKeeper.
-        rate: operations per second; ``None`` for no limit.
         patience: how often to resend operations.
         sleep: a function that waits for a number of seconds.
 
@@ -76,13 +75,12 @@ class Sender:
         store: MetadataStore,
         *,
         parents_count: bool = False,
-        rate: float | None = None,
         patience: Patience = PATIENCE,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
         self._parents_count = parents_count
-        self._throttle = Throttle(rate, sleep=sleep) if rate is not None else None
+        self._limit = limit_of(store)
         self._patience = patience
         self._sleep = sleep
         self._gave_up = False  # on the previous slice
@@ -271,8 +269,8 @@ class Sender:
     def _send(self, ops: Sequence[Operation], seconds: list[float] | None) -> list[Outcome]:
         """Execute operations once, return their outcomes, and record the seconds of each."""
         clock = time.monotonic
-        throttle = self._throttle
-        if throttle is None:
+        limit = self._limit
+        if limit is None:
             # The client submits a list a hundred operations at a time.
             if seconds is None:
                 return self._store.apply(ops)
@@ -284,7 +282,8 @@ class Sender:
         times: deque[float] = deque()
 
         def timed() -> Iterator[Operation]:
-            for op in throttle.pace(ops):
+            for op in ops:
+                limit.wait()  # Before its deadline begins.
                 times.append(clock())
                 yield op
 

@@ -52,7 +52,6 @@ from .partition import write_partition
 from .reader import COLUMNS
 from .row_report import Report, RowCounts, RowsFailedError, first_failed
 from .rows import columns_of
-from .throttle import rate_of
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -318,7 +317,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
             (field.name, field.dataType.simpleString()) for field in schema.fields
         )
         self._options = options
-        self._rate = rate_of(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a part.
@@ -329,7 +327,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """
         key, attempt = _task()
         tally = RowCounts()
-        part = write_partition(iterator, self._columns, self._options, self._rate, tally)
+        part = write_partition(iterator, self._columns, self._options, tally)
         with plain_errors(), closing(part):
             for outcomes in part:
                 failed = first_failed(outcomes)

@@ -20,7 +20,6 @@ from .overwrite import await_revision, delete_older
 from .partition import write_partition
 from .row_report import Report, RowCounts, RowOutcome, RowsFailedError, first_failed
 from .rows import columns_of
-from .throttle import rate_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +70,6 @@ class BatchWriter(DataSourceArrowWriter):
             (field.name, field.dataType.simpleString()) for field in schema.fields
         )
         self._options = options
-        self._rate = rate_of(options)
         self._before: int | None = None
         if overwrite:
             self._check_overwrite()
@@ -92,7 +90,7 @@ class BatchWriter(DataSourceArrowWriter):
             with plain_errors(), client(self._options) as store:
                 await_revision(store, self._before, self._options.operation_timeout)
         tally = RowCounts()
-        partition = write_partition(iterator, self._columns, self._options, self._rate, tally)
+        partition = write_partition(iterator, self._columns, self._options, tally)
         with plain_errors(), closing(partition):
             for outcomes in partition:
                 if self._options.on_error == "fail":
@@ -122,9 +120,7 @@ class BatchWriter(DataSourceArrowWriter):
             _log.info("rows written", report=str(report))
         if self._before is not None:
             with opened(self._options) as store:
-                deleted = delete_older(
-                    store, self._options.prefix, self._before, self._options.rate_limit
-                )
+                deleted = delete_older(store, self._options.prefix, self._before)
             _log.info("older values deleted", count=deleted)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -5,6 +5,7 @@
 - ``kinds``: the record of each kind of store
 - ``urls``: the parts of a URL, and the options for opening a store
 - ``registry``: finds the kind of a URL, and opens its back end
+- ``rates``: a limit of operations per second, of one store or shared
 - ``memory``: the store in this process's memory
 - ``rocksdb``: the embedded store on disk
 - ``etcd``: etcd 3
@@ -36,6 +37,7 @@ from .backend import (
     to_its_end,
 )
 from .kinds import BUILT_IN, StoreKind
+from .rates import RateLimit
 from .refusals import State, decide, partly_removed
 from .registry import connect, parse_url, store_kind
 from .spans import evenly, spans
@@ -53,6 +55,7 @@ __all__ = [
     "PassingBackend",
     "PutNext",
     "PutValue",
+    "RateLimit",
     "ReadRequest",
     "Request",
     "RequestRefusedError",

@@ -187,6 +187,8 @@ class Tally:
     advisory: str | None = None
 
     def __init__(self) -> None:
+        #: Called, on any thread, when a server has said that there are too many requests.
+        self.on_busy: Callable[[], None] = lambda: None
         self._lock = RLock()  # guards _counts; held only for an addition or a copy
         self._counts: Counter[Event] = Counter()
 

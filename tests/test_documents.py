@@ -53,7 +53,7 @@ IN_MEMORY = (
     "docs/locks.md",
     "docs/watches.md",
 )
-ON_ETCD = ("docs/counters.md", "docs/quickstart.md", "docs/stores.md")
+ON_ETCD = ("docs/counters.md", "docs/operations.md", "docs/quickstart.md", "docs/stores.md")
 #: Those that have tests of their own: below, in tests/pipeline and in tests/testing.
 ELSEWHERE = (
     "docs/hubs.md",

@@ -21,10 +21,10 @@ from ...ops.operations import ABSENT, Get
 from ...ops.results import GetResult, ScanResult, printable
 from ..clients import client
 from ..options import SourceOptions
+from ..parallelism import parallelism
 from ..row_report import Report, RowCounts, RowOutcome
 from ..rows import Columns, RowWriter
 from ..sending import may_pass
-from ..throttle import parallelism, rate_of
 from .diff import compare
 from .export import reading, stored_rows
 from .folder import Folder
@@ -215,7 +215,6 @@ def _copy_ranges(
 ) -> Report:
     if not numbers:
         return Report()
-    rate = rate_of(target, spark)
 
     def task(batches: Batches) -> Iterator[pa.RecordBatch]:
         folder = Folder(state)
@@ -231,7 +230,6 @@ def _copy_ranges(
                         Columns(0, 1, 2),
                         tally,
                         parents_count=target.parents_count,
-                        rate=rate,
                     )
                     _copy_range(plan, numbers[place], here, there, writer, folder)
                     yield report_batch(tally.report())

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from ...ops.results import ForeignKeys, Range
 from ..clients import opened
 from ..options import SourceOptions
+from ..parallelism import parallelism
 from ..reader import read_revision
 from ..source import STORED
-from ..throttle import parallelism
 from .folder import Folder
 from .manifest import (
     DATA,

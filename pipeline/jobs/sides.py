@@ -20,8 +20,8 @@ from ...ops.results import ForeignKeys, printable
 from ..clients import client
 from ..foreign import counted
 from ..options import SourceOptions
+from ..parallelism import parallelism
 from ..reader import COLUMNS, record_batches
-from ..throttle import parallelism
 from .export import exported_rows, reading
 from .folder import Folder
 from .inputs import Batches

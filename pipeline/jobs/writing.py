@@ -16,7 +16,6 @@ from ..options import SourceOptions
 from ..partition import write_partition
 from ..row_report import Report, RowCounts, first_failed
 from ..rows import Columns
-from ..throttle import rate_of
 from .inputs import Batches
 from .spark_session import JobError
 
@@ -46,13 +45,12 @@ def write(
         PySparkException: a task failed. With ``on_error=fail``, a task fails at the first row that
             cannot be written.
     """
-    rate = rate_of(options, frame.sparkSession)
     expected = ABSENT if create_only else None
 
     def task(batches: Batches) -> Iterator[pa.RecordBatch]:
         tally = RowCounts()
         rows = (_put_rows(batch, expected) for batch in parse(batches))
-        for outcomes in write_partition(rows, Columns(0, 1, 2), options, rate, tally):
+        for outcomes in write_partition(rows, Columns(0, 1, 2), options, tally):
             failed = first_failed(outcomes) if options.on_error == "fail" else None
             if failed is not None:
                 raise JobError(f"{failed.path!r}: {failed.error}")

@@ -166,7 +166,10 @@ class Requests:
 
     def relocate(self, errors: Sequence[LostError | RemoteError], deadline: float) -> None:
         """Read the locations again, if errors show that they may be wrong."""
-        if any(meaning_of(error) in {"moved", "lost"} for error in errors):
+        meanings = {meaning_of(error) for error in errors}
+        if "busy" in meanings:
+            self.cluster.tally.on_busy()
+        if not meanings.isdisjoint({"moved", "lost"}):
             self.cluster.moved(deadline)
 
     def _begin(self, address: str, actions: Sequence[bytes], count: int, deadline: float) -> _Reply:

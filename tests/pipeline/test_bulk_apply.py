@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 from pyspark.errors import PySparkException
@@ -10,8 +11,10 @@ from pyspark.sql import SparkSession
 
 from batchkeeper import InvalidSettingError, UnsupportedError, open_store
 from batchkeeper.pipeline import bulk_apply
-from batchkeeper.pipeline.options import SourceOptions
-from batchkeeper.pipeline.throttle import rate_of
+from batchkeeper.stores import ConnectOptions, connect
+from batchkeeper.stores.rates import _Get
+
+from ..waiting import soon
 
 SCHEMA = "path string, value binary, expected_version bigint, op string"
 
@@ -89,17 +92,19 @@ def test_a_directory_is_written_by_one_task(
         bulk_apply(df, url).collect()
 
 
-def test_a_rate_is_divided_by_the_session_s_parallelism(
-    spark: SparkSession, fresh_url: Callable[[str], str]
-) -> None:
-    """A classic session knows the number of parallel tasks, so rate_tasks may be omitted."""
-    df = spark.createDataFrame([("/a", bytearray(b""), None, None)], SCHEMA)
+def test_tasks_share_a_budget(spark: SparkSession, fresh_url: Callable[[str], str]) -> None:
+    """Those of all jobs take their time from one value in the store, which others do not see."""
+    rows = [(f"/{number}", bytearray(b""), None, None) for number in range(20)]
+    df = spark.createDataFrame(rows, SCHEMA).repartition(2)
     url = fresh_url("etcd")
-    (outcome,) = bulk_apply(df, url, rate_limit=1000).collect()
-    assert outcome.status == "ok"
-    assert rate_of(SourceOptions(url=url, rate_limit=1000.0), spark) == 500.0
-    tasks = SourceOptions(url=url, rate_limit=1000.0, rate_tasks=10)
-    assert rate_of(tasks, spark) == 100.0
+    for options in ({}, {"rate_tasks": 2}, {"rate_budget": "mine"}):
+        outcomes = bulk_apply(df, url, rate_limit=1000, **options).collect()
+        assert {outcome.status for outcome in outcomes} == {"ok"}
+    with closing(connect(url, ConnectOptions())) as backend:
+        budgets = [_Get(f"/.batchkeeper/rates/{name}") for name in ("spark", "mine")]
+        assert all(backend.read(budgets, soon()))
+    with open_store(url) as store:
+        assert len(store.get_children("/").result()) == 20
 
 
 def test_what_is_wrong_is_told_at_the_call(spark: SparkSession) -> None:

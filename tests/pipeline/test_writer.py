@@ -228,7 +228,6 @@ def test_a_failed_overwrite_deletes_nothing(spark: SparkSession, etcd_url: str) 
         ("append", "path", {}, "the column 'value' is missing"),
         ("append", "path, string(value) as value", {}, "'value' is string, but must be binary"),
         ("append", "path, value, 1 as version", {}, "cannot write the column 'version'"),
-        ("append", "path, value", {"rate_limit": 9}, "pass rate_tasks, too"),
         # For each change: test_bulk_apply.py.
         pytest.param(
             "append",

@@ -725,3 +725,11 @@ def inject_faults() -> None:
     (what, kind, path, call) = faults.hits[0]
     assert_type(what, Literal["fail", "refuse", "lose_answer", "delay", "cut"])
     assert_type((kind, path, call), tuple[str, str | None, int])
+
+
+def limits() -> None:
+    limit = bk.RateLimit(5.0, budget="b", writes_only=True)
+    assert_type(limit.wait(), None)
+    assert_type((limit.rate, limit.budget), tuple[float, str | None])
+    assert_type(bk.open_store("memory://a", rate_limit=limit), bk.MetadataStore)
+    bk.open_store("memory://a", rate_limit="5")  # type: ignore[arg-type]

@@ -246,6 +246,8 @@ class EtcdConnection:
             failure, message = self._failed(link, cause, request, write, left, limit)
             overdue += failure.reason is Reason.OVERTAKEN
             logins += failure.verdict is Verdict.RENEW
+            if failure.verdict is Verdict.LATER:
+                self.tally.on_busy()
             if final := self._final_error(failure, message, write, logins):
                 raise final from cause
             self._pause(failures, patience, cause)

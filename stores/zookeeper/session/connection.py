@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final, Literal, NamedTuple
 
-from kazoo.exceptions import ConnectionLoss
+from kazoo.exceptions import ConnectionLoss, ThrottledOpError
 from kazoo.protocol.states import KeeperState
 
 from ....ops.backoff import Backoff
@@ -339,6 +339,8 @@ class ZooKeeperConnection:
                     call.wait(deadline)
                     reply = self._judge(call, repeat)
                     if reply is None:
+                        if isinstance(call.error, ThrottledOpError):
+                            self._tally.on_busy()
                         again.append(i)
                         resent += call.sent
                         lost = lost or (call.sent and call.fate is Fate.LOST)
