@@ -97,6 +97,8 @@ def _connection(options: SourceOptions) -> SourceOptions:
         username_env=options.username_env,
         password_env=options.password_env,
         password_file=options.password_file,
+        sasl=options.sasl,
+        sasl_service=options.sasl_service,
     )
 
 
@@ -149,6 +151,8 @@ def _open(options: SourceOptions, *, create: bool) -> MetadataStore:
         username=_username(options),
         password=options.password_env and _variable("password_env", options.password_env),
         password_file=options.password_file,
+        sasl=options.sasl,
+        sasl_service=options.sasl_service,
         create=create,
     )
 

@@ -9,12 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias, get_args
 
 from ..ops.errors import InvalidSettingError
 from ..ops.paths import check_path
 
-__all__ = ["ConnectOptions", "StoreURL", "read_password"]
+__all__ = ["SASL", "ConnectOptions", "Sasl", "StoreURL", "read_password"]
+
+#: A SASL mechanism for a login to ZooKeeper.
+Sasl: TypeAlias = Literal["digest-md5", "gssapi"]
+SASL: Final[tuple[Sasl, ...]] = get_args(Sasl)
 
 # An IPv6 address may have a zone; a label of a host's name is limited as in DNS.
 _IN_BRACKETS: Final = re.compile(r"\[([0-9A-Fa-f:.]+)(?:%[\w.~-]+)?\]", re.ASCII)
@@ -183,6 +187,8 @@ class ConnectOptions:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     password_file: str | None = None
+    sasl: Sasl | None = None
+    sasl_service: str = "zookeeper"
     abandonment: Abandonment = field(default_factory=Abandonment, repr=False, compare=False)
 
     def password_now(self) -> str | None:

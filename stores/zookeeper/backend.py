@@ -17,12 +17,12 @@ from ...ops.errors import (
 from ...ops.steps import Step, lower
 from ..backend import Answer, Backend, Limits, ReadRequest, Tally, WriteRequest, send_by
 from ..refusals import NO_VALUE, decide, transaction_refused
-from ..tls import NO_FILES, TlsFiles
 from ..urls import ConnectOptions, StoreURL
 from .reads.reader import Reader
 from .scans import Scanner
 from .session.connection import ZooKeeperConnection
 from .session.fitness import check_reads, check_writes
+from .session.logins import security
 from .session.session import ZooKeeperSession
 from .session.sizes import Sizes
 from .session.write_ids import WriteIds
@@ -43,7 +43,6 @@ from .wire.jute import (
     parse_multi,
     single_read,
 )
-from .wire.kazoo_client import Security
 from .wire.nodes import Nodes
 from .writes.forms import may_create
 from .writes.plan import OP_OVERHEAD, REQUEST_OVERHEAD
@@ -195,13 +194,13 @@ def connect(
         raise InvalidSettingError(f"option 'acl' must be open or creator, not {acl!r}: {url.text}")
     if acl == "creator" and options.username is None:
         raise InvalidSettingError(f"acl=creator needs a username and a password: {url.text}")
-    security = _security(url, options)
+    login = security(url, options)
     tally = Tally()
     connection = open_connection(
         url.addresses(_PORT),
         options.connect_timeout,
         options.session_timeout,
-        security,
+        login,
         tally,
         options.abandonment,
     )
@@ -237,30 +236,6 @@ def _refusal_of_nothing(write: Step | list[Step]) -> Answer:
     first = decide(write[0], NO_VALUE)
     assert first is not None
     return transaction_refused(0, first)
-
-
-def _security(url: StoreURL, options: ConnectOptions) -> Security:
-    digest: Callable[[], str] | None = None
-    username, password = options.username, options.password
-    if username is not None or password is not None:
-        if not username or password is None:
-            raise InvalidSettingError("ZooKeeper needs both a username and a password, or neither")
-        if ":" in username:
-            raise InvalidSettingError(
-                f"a username for ZooKeeper must not contain ':': {username!r}"
-            )
-
-        # Evaluated at each login: the password may come from a file.
-        def digest() -> str:
-            return f"{username}:{options.password_now()}"
-
-    files = TlsFiles(**{name: url.options.get(name) for name in ("ca", "cert", "key")})
-    use_ssl = url.flag("use_ssl", False)
-    if not use_ssl and files != NO_FILES:
-        raise InvalidSettingError(f"certificates require use_ssl=true: {url.text}")
-    if use_ssl:
-        files.context()  # kazoo would try files that are of no use until the time-out
-    return Security(digest, use_ssl, url.flag("check_hostname", True), files, username)
 
 
 def _make_chroot(connection: ZooKeeperConnection, chroot: str, acl: bytes, deadline: float) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "Fate",
     "UnreadableError",
     "code",
+    "denial",
     "is_conflict",
     "is_of_session",
     "is_unreadable",
@@ -188,6 +189,13 @@ def refused(number: int, path: str, user: str | None = None) -> MetadataStoreErr
     return MetadataStoreError(
         f"ZooKeeper refuses the operation on {path!r}: {name_of(number)}", path=path
     )
+
+
+def denial(error: Exception) -> str:
+    """Return why the server refuses the credentials, and what to do about it if that is known."""
+    if isinstance(error, kazoo.SessionClosedRequireSaslError):
+        return "it requires a login with SASL (sasl='digest-md5' or sasl='gssapi')"
+    return repr(error)
 
 
 def name_of(number: int) -> str:

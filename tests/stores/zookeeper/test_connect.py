@@ -200,6 +200,8 @@ def test_a_chroot_whose_making_was_not_answered(
         ("zookeeper://h", {"username": "anna"}, "or neither"),
         ("zookeeper://h", {"password": "secret"}, "or neither"),
         ("zookeeper://h", {"username": "an:na", "password": "secret"}, "not contain ':'"),
+        ("zookeeper://h", {"username": "anna", "sasl": "digest-md5"}, "needs both"),
+        ("zookeeper://h", {"username": "a", "password": "€", "sasl": "digest-md5"}, "Latin-1"),
     ],
 )
 def test_settings_that_cannot_be_used(url: str, options: dict[str, str], message: str) -> None:
