@@ -8,9 +8,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from .batching import AsyncMetadataStore, BatchingConfig, Hook, MetadataStore
+from .batching.checks import check_capability
 from .batching.hooks import check_hooks
 from .batching.lifetime import on_thread
 from .batching.reentry import in_back_end, refused
@@ -46,6 +47,7 @@ def open_store(
     password_file: str | None = None,
     sasl: Sasl | None = None,
     sasl_service: str | None = None,
+    acl: str | Sequence[str] | None = None,
     create: bool = True,
     wrap: Wrapper | Sequence[Wrapper] = (),
     hooks: Hook | Sequence[Hook] = (),
@@ -72,6 +74,10 @@ def open_store(
             and ``username``, if given, is its principal.
         sasl_service: the service that ZooKeeper's servers have in Kerberos, by default
             ``BATCHKEEPER_SASL_SERVICE`` or ``"zookeeper"``.
+        acl: the permissions of everything that the store creates on ZooKeeper: ``"open"`` (the
+            default), ``"creator-all"`` (only this login), ``"read-all"`` (this login; others may
+            read), or entries as ``zkCli`` takes them, such as ``["auth::cdrwa", "ip:10.0.0.5:r"]``.
+            By default, ``BATCHKEEPER_ACL``.
         create: whether opening creates a missing RocksDB directory, HBase table or ZooKeeper
             chroot. With ``False``, opening creates nothing: a directory without a store and a
             missing table raise ``StoreUnavailableError``, and a missing chroot reads as empty until
@@ -99,6 +105,7 @@ def open_store(
     timeout = check_seconds("operation_timeout", operation_timeout)
     config = _check_batching(batching)
     login = _login(url, username, password, password_file, sasl, sasl_service)
+    login["acl"] = _where_offered(url, "acl", acl)
     options = _connect_options(connect_timeout, session_timeout, login, create)
     wrappers = _check_wrappers(wrap)
     checked = check_hooks(hooks)
@@ -120,6 +127,7 @@ def open_async_store(
     password_file: str | None = None,
     sasl: Sasl | None = None,
     sasl_service: str | None = None,
+    acl: str | Sequence[str] | None = None,
     create: bool = True,
     wrap: Wrapper | Sequence[Wrapper] = (),
     hooks: Hook | Sequence[Hook] = (),
@@ -133,6 +141,7 @@ def open_async_store(
     timeout = check_seconds("operation_timeout", operation_timeout)
     config = _check_batching(batching)
     login = _login(url, username, password, password_file, sasl, sasl_service)
+    login["acl"] = _where_offered(url, "acl", acl)
     options = _connect_options(connect_timeout, session_timeout, login, create)
     wrappers = _check_wrappers(wrap)
     return _Opening(url, options, config, timeout, wrappers, check_hooks(hooks))
@@ -252,7 +261,9 @@ def _login(
             raise InvalidSettingError(f"{name} must be a str, not {type(text).__name__}")
     if password and password_file:
         raise InvalidSettingError("password and password_file exclude each other")
-    sasl = _sasl(url, sasl)
+    sasl = _where_offered(url, "sasl", sasl)
+    if sasl not in (None, *SASL):
+        raise InvalidSettingError(f"sasl must be one of {', '.join(SASL)}, not {sasl!r}")
     if not password_file and sasl != "gssapi":  # which has no password
         password = password or os.environ.get("BATCHKEEPER_PASSWORD") or None
         variable = "BATCHKEEPER_PASSWORD_FILE"
@@ -272,17 +283,19 @@ def _login(
     }
 
 
-def _sasl(url: str, given: str | None) -> str | None:
-    chosen = given or os.environ.get("BATCHKEEPER_SASL") or None
-    if chosen is None:
+def _where_offered(url: str, name: Literal["sasl", "acl"], given: Any) -> Any:
+    """Return an argument, or its variable, which may be meant for a store of another kind."""
+    variable = os.environ.get(f"BATCHKEEPER_{name.upper()}") or None
+    if given is None and variable is None:
         return None
-    if not (kind := store_kind(url)).sasl:
-        if given:
-            raise UnsupportedError(f"{kind.title} has no logins with SASL")
-        return None  # The variable is meant for another store.
-    if chosen not in SASL:
-        raise InvalidSettingError(f"sasl must be one of {', '.join(SASL)}, not {chosen!r}")
-    return chosen
+    kind = store_kind(url)
+    if kind.sasl if name == "sasl" else "acls" in kind.capabilities:
+        return variable if given is None else given
+    if given is None:
+        return None
+    if name == "acl":
+        check_capability("acls", "acl", kind.capabilities, kind.title)
+    raise UnsupportedError(f"{kind.title} has no logins with SASL")
 
 
 def _connect_options(

@@ -9,6 +9,7 @@ from ..ops.capabilities import Capability
 from ..ops.errors import MetadataStoreError, UnsupportedError
 from ..ops.results import WatchEvent
 from ..stores.backend import (
+    Acls,
     Backend,
     DeletionWatches,
     History,
@@ -78,6 +79,17 @@ class Facets:
         self._enter()
         self._check("history", "reading changes")
         return self._offered(self._backend.history, "history", "reading changes")
+
+    def acls(self) -> Acls:
+        """Return the access control lists.
+
+        Raises:
+            StoreClosedError: the store is closed.
+            UnsupportedError: the back end has none.
+        """
+        self._enter()
+        self._check("acls", "an access control list")
+        return self._offered(self._backend.acls, "acls", "an access control list")
 
     def watches(self, after: int | None) -> Watches:
         """Return the watches.

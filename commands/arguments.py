@@ -73,6 +73,7 @@ def open_named(
         password_file=named.password_file,
         sasl=named.sasl,
         sasl_service=named.sasl_service,
+        acl=named.acl,
         create=create,
         **options,
     )

@@ -51,7 +51,7 @@ _SIDES: Final = {
     "right": "right_option",
 }
 # The settings of a login, by their names as options; variables have the same names.
-_LOGIN: Final = ("username", "sasl", "sasl_service")
+_LOGIN: Final = ("username", "sasl", "sasl_service", "acl")
 _KEYS: Final = ("url", *_LOGIN, "password_file", "connect_timeout", "timeout")
 
 
@@ -64,6 +64,7 @@ class NamedStore:
     password_file: str | None = None
     sasl: Any = None
     sasl_service: str | None = None
+    acl: str | tuple[str, ...] | None = None
     connect_timeout: float | None = None
     timeout: float | None = None
 
@@ -219,7 +220,11 @@ def _options(arguments: argparse.Namespace, store: NamedStore) -> Iterator[str]:
 def _login(store: NamedStore) -> list[tuple[str, str]]:
     """Return the settings of a store's login that the file has."""
     pairs = [(name, getattr(store, name)) for name in _LOGIN]
-    return [(name, value) for name, value in pairs if value is not None]
+    return [
+        (name, value if isinstance(value, str) else ",".join(value))
+        for name, value in pairs
+        if value is not None
+    ]
 
 
 def settle(arguments: argparse.Namespace, store: NamedStore) -> None:
@@ -261,6 +266,8 @@ def _store(file: Path, name: str, entry: object) -> NamedStore:
 def _value(file: Path, what: str, key: str, value: object) -> Any:
     if key in {"connect_timeout", "timeout"}:
         return _seconds(file, f"{what}.{key}", value)
+    if key == "acl" and isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return tuple(value)
     if isinstance(value, str):
         return value
     raise InputError(f"{file}: {what}.{key} must be a text, not {value!r:.80}")

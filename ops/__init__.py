@@ -52,6 +52,7 @@ from .operations import (
     Transaction,
 )
 from .results import (
+    Acl,
     Change,
     ChangePage,
     ForeignKeys,
@@ -70,6 +71,7 @@ from .sessions import SessionEvent, SessionState
 __all__ = [
     "ABSENT",
     "CAPABILITIES",
+    "Acl",
     "AuthenticationError",
     "BadVersionError",
     "Capability",

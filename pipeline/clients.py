@@ -99,6 +99,7 @@ def _connection(options: SourceOptions) -> SourceOptions:
         password_file=options.password_file,
         sasl=options.sasl,
         sasl_service=options.sasl_service,
+        acl=options.acl,
     )
 
 
@@ -153,6 +154,7 @@ def _open(options: SourceOptions, *, create: bool) -> MetadataStore:
         password_file=options.password_file,
         sasl=options.sasl,
         sasl_service=options.sasl_service,
+        acl=options.acl,
         create=create,
     )
 

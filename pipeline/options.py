@@ -56,6 +56,7 @@ class SourceOptions:
         password_file: the file whose first line is the password, on the driver and on executors.
         sasl: the mechanism of a SASL login.
         sasl_service: the service that the servers have in Kerberos.
+        acl: the permissions of new nodes.
     """
 
     url: str
@@ -79,6 +80,7 @@ class SourceOptions:
     password_file: str | None = None
     sasl: Any = None
     sasl_service: str | None = None
+    acl: str | None = None
 
     @property
     def kind(self) -> StoreKind:
@@ -248,6 +250,7 @@ _OPTIONS: Final[Mapping[str, _Parser]] = {
     "password_file": _text,
     "sasl": _text,
     "sasl_service": _text,
+    "acl": _text,
 }
 
 # By option: the name of the setting, and the parser. The settings check the values themselves.

@@ -177,7 +177,9 @@ _RECORDS: Final = (
         title="ZooKeeper",
         url_form="zookeeper://HOST:PORT[,HOST:PORT...][/CHROOT]",
         connect="batchkeeper.stores.zookeeper:connect",
-        capabilities=frozenset({"ephemerals", "sequences", "watches", "transactions", "times"}),
+        capabilities=frozenset(
+            {"ephemerals", "sequences", "watches", "transactions", "acls", "times"}
+        ),
         aliases=("zk",),
         url_note="or zk://",
         package="kazoo",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
@@ -175,8 +175,9 @@ class ConnectOptions:
     With ``create``, opening creates a missing RocksDB directory or ZooKeeper chroot. Without it,
     opening creates nothing.
 
-    ``password`` does not appear in the representation, so it reaches no log. With
-    ``password_file``, it is what the file held at opening; :meth:`password_now` reads it again.
+    ``password`` and ``acl``, which may have hashes, do not appear in the representation, so they
+    reach no log. With ``password_file``, ``password`` is what the file held at opening;
+    :meth:`password_now` reads it again.
 
     A back end whose opening waits tells ``abandonment`` how to end it early.
     """
@@ -189,6 +190,7 @@ class ConnectOptions:
     password_file: str | None = None
     sasl: Sasl | None = None
     sasl_service: str = "zookeeper"
+    acl: str | Sequence[str] | None = field(default=None, repr=False)
     abandonment: Abandonment = field(default_factory=Abandonment, repr=False, compare=False)
 
     def password_now(self) -> str | None:

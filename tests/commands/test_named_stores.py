@@ -111,6 +111,7 @@ def test_the_settings_of_a_named_store(
     monkeypatch.setenv("BATCHKEEPER_PASSWORD", "another's")
     config.write_text(
         '[stores.prod]\nurl = "zk://127.0.0.1:1"\nusername = "hub"\nsasl = "digest-md5"\n'
+        'acl = ["auth::cdrwa", "world:anyone:r"]\n'
         'password_file = "secret"\nconnect_timeout = "1m30s"\n',
         "utf-8-sig",  # Either file may begin with a byte order mark.
     )
@@ -123,6 +124,10 @@ def test_the_settings_of_a_named_store(
     assert run("put", "/a", "", "--store", "etcd://127.0.0.1:1")[::2] == (0, [])
     monkeypatch.chdir("/")
     secret.write_text("new\n")
+    assert (seen[0].acl, seen[2].acl) == (
+        ("auth::cdrwa", "world:anyone:r"),
+        "auth::cdrwa,world:anyone:r",
+    )
     assert [o.password_now() for o in seen] == ["new", "new", "new", None]
     assert [(o.username, o.password, o.sasl, o.connect_timeout) for o in seen] == [
         ("hub", "geheim", "digest-md5", 90.0),

@@ -417,9 +417,9 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
             self.handler.last_error = ConnectionDropped(f"during the SASL login: {error}")
             raise
         except Exception as error:  # of the library: no ticket, or a server that proves nothing
-            self.handler.last_error = error
-            reason = f"the SASL login failed: {error!r}"
-            raise (ConnectionDropped if self._was_in else AuthFailedError)(reason) from error
+            kind = ConnectionDropped if self._was_in else AuthFailedError
+            self.handler.last_error = failure = kind(f"the SASL login failed: {error}")
+            raise failure from error
         self._was_in = True
 
     def _check_session(self, asked: int, given: int, timeout: float) -> None:
