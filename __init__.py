@@ -56,6 +56,7 @@ else:
 __all__ = [
     "ABSENT",
     "accelerated",
+    "Acl",
     "async_fenced",
     "AsyncCacheListener",
     "AsyncCounter",

@@ -19,7 +19,17 @@ from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from . import MetadataStoreError, StoreKind
-from .commands import completion, load, named_stores, output, transactions, values, walks, watches
+from .commands import (
+    acls,
+    completion,
+    load,
+    named_stores,
+    output,
+    transactions,
+    values,
+    walks,
+    watches,
+)
 from .commands.arguments import InputError, Run, add_common
 from .ops.acceleration import ACCELERATED, REASON
 from .ops.exit_codes import BAD_INPUT, INTERRUPTED, OK, ending_signals, exit_code
@@ -275,7 +285,7 @@ def _parser(argv: Sequence[str], *, whole: bool = False) -> argparse.ArgumentPar
         command.set_defaults(run=run)
         return command
 
-    for group in (values, walks, watches, transactions, load):
+    for group in (values, walks, watches, transactions, load, acls):
         group.declare(add)
     for command in commands.choices.values():
         add_common(command)

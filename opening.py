@@ -8,9 +8,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from .batching import AsyncMetadataStore, BatchingConfig, Hook, MetadataStore
+from .batching.checks import check_capability
 from .batching.hooks import check_hooks
 from .batching.lifetime import on_thread
 from .batching.reentry import in_back_end, refused
@@ -18,7 +19,7 @@ from .batching.settings import check_seconds
 from .ops import InvalidSettingError, UnsupportedError
 from .ops.log import get_logger
 from .stores import Backend, ConnectOptions, RateLimit, connect, store_kind
-from .stores.urls import Abandonment, read_password
+from .stores.urls import SASL, Abandonment, Sasl, read_password
 
 __all__ = ["Wrapper", "open_async_store", "open_store"]
 
@@ -44,6 +45,9 @@ def open_store(
     username: str | None = None,
     password: str | None = None,
     password_file: str | None = None,
+    sasl: Sasl | None = None,
+    sasl_service: str | None = None,
+    acl: str | Sequence[str] | None = None,
     create: bool = True,
     wrap: Wrapper | Sequence[Wrapper] = (),
     hooks: Hook | Sequence[Hook] = (),
@@ -66,6 +70,15 @@ def open_store(
         password: the password of the login.
         password_file: the name of a file whose first line is the password, instead of ``password``.
             It is read again at each login.
+        sasl: the mechanism of a SASL login to ZooKeeper, ``"digest-md5"`` or ``"gssapi"``, by
+            default ``BATCHKEEPER_SASL``. ``"gssapi"`` takes the login from Kerberos's ticket cache,
+            and ``username``, if given, is its principal.
+        sasl_service: the service that ZooKeeper's servers have in Kerberos, by default
+            ``BATCHKEEPER_SASL_SERVICE`` or ``"zookeeper"``.
+        acl: the permissions of everything that the store creates on ZooKeeper: ``"open"`` (the
+            default), ``"creator-all"`` (only this login), ``"read-all"`` (this login; others may
+            read), or entries as ``zkCli`` takes them, such as ``["auth::cdrwa", "ip:10.0.0.5:r"]``.
+            By default, ``BATCHKEEPER_ACL``.
         create: whether opening creates a missing RocksDB directory, HBase table or ZooKeeper
             chroot. With ``False``, opening creates nothing: a directory without a store and a
             missing table raise ``StoreUnavailableError``, and a missing chroot reads as empty until
@@ -86,13 +99,15 @@ def open_store(
     Raises:
         InvalidSettingError: the URL or a setting is invalid.
         InvalidPathError: the prefix or chroot is not a valid path.
-        UnsupportedError: the package that the store needs cannot be imported.
+        UnsupportedError: the package that the store needs cannot be imported, or the store lacks
+            what an argument asks for.
         StoreUnavailableError: the store did not answer in time, or cannot be opened.
         AuthenticationError: the store refuses the login.
     """
     timeout = check_seconds("operation_timeout", operation_timeout)
     config = _check_batching(batching)
-    login = (username, password, password_file)
+    login = _login(url, username, password, password_file, sasl, sasl_service)
+    login["acl"] = _where_offered(url, "acl", acl)
     options = _connect_options(connect_timeout, session_timeout, login, create)
     wrappers = [*_check_wrappers(wrap), *_limiting(rate_limit, url)]
     checked = check_hooks(hooks)
@@ -112,6 +127,9 @@ def open_async_store(
     username: str | None = None,
     password: str | None = None,
     password_file: str | None = None,
+    sasl: Sasl | None = None,
+    sasl_service: str | None = None,
+    acl: str | Sequence[str] | None = None,
     create: bool = True,
     wrap: Wrapper | Sequence[Wrapper] = (),
     hooks: Hook | Sequence[Hook] = (),
@@ -125,7 +143,8 @@ def open_async_store(
     """
     timeout = check_seconds("operation_timeout", operation_timeout)
     config = _check_batching(batching)
-    login = (username, password, password_file)
+    login = _login(url, username, password, password_file, sasl, sasl_service)
+    login["acl"] = _where_offered(url, "acl", acl)
     options = _connect_options(connect_timeout, session_timeout, login, create)
     wrappers = [*_check_wrappers(wrap), *_limiting(rate_limit, url)]
     return _Opening(url, options, config, timeout, wrappers, check_hooks(hooks))
@@ -243,33 +262,67 @@ def _check_wrappers(wrap: Wrapper | Sequence[Wrapper]) -> Sequence[Wrapper]:
     )
 
 
-def _connect_options(
-    connect_timeout: float,
-    session_timeout: float,
-    login: tuple[str | None, str | None, str | None],
-    create: bool,
-) -> ConnectOptions:
-    username, password, file = login
-    for name, text in zip(("username", "password", "password_file"), login, strict=True):
+def _login(
+    url: str,
+    username: str | None,
+    password: str | None,
+    password_file: str | None,
+    sasl: str | None,
+    sasl_service: str | None,
+) -> dict[str, Any]:
+    """Return the options of a login, with what the environment adds."""
+    texts = (username, password, password_file, sasl, sasl_service)
+    names = ("username", "password", "password_file", "sasl", "sasl_service")
+    for name, text in zip(names, texts, strict=True):
         if text is not None and not isinstance(text, str):
             raise InvalidSettingError(f"{name} must be a str, not {type(text).__name__}")
-    if not isinstance(create, bool):
-        raise InvalidSettingError(f"create must be a bool, not {create!r:.80}")
-    if password and file:
+    if password and password_file:
         raise InvalidSettingError("password and password_file exclude each other")
-    if not file:
+    sasl = _where_offered(url, "sasl", sasl)
+    if sasl not in (None, *SASL):
+        raise InvalidSettingError(f"sasl must be one of {', '.join(SASL)}, not {sasl!r}")
+    if not password_file and sasl != "gssapi":  # which has no password
         password = password or os.environ.get("BATCHKEEPER_PASSWORD") or None
-        file = None if password else os.environ.get("BATCHKEEPER_PASSWORD_FILE") or None
-    file = file and os.path.abspath(file)  # The process may change its directory before a login.
+        variable = "BATCHKEEPER_PASSWORD_FILE"
+        password_file = None if password else os.environ.get(variable) or None
+    # The process may change its directory before a login.
+    file = password_file and os.path.abspath(password_file)
     username = username or os.environ.get("BATCHKEEPER_USERNAME") or None
     for name, text in (("username", username), ("password", password)):
         if text is not None and text != text.encode(errors="ignore").decode():
             raise InvalidSettingError(f"{name} must be valid in UTF-8")
+    return {
+        "username": username,
+        "password": read_password(file) if file else password,
+        "password_file": file,
+        "sasl": sasl,
+        "sasl_service": sasl_service or os.environ.get("BATCHKEEPER_SASL_SERVICE") or "zookeeper",
+    }
+
+
+def _where_offered(url: str, name: Literal["sasl", "acl"], given: Any) -> Any:
+    """Return an argument, or its variable, which may be meant for a store of another kind."""
+    variable = os.environ.get(f"BATCHKEEPER_{name.upper()}") or None
+    if given is None and variable is None:
+        return None
+    kind = store_kind(url)
+    if kind.sasl if name == "sasl" else "acls" in kind.capabilities:
+        return variable if given is None else given
+    if given is None:
+        return None
+    if name == "acl":
+        check_capability("acls", "acl", kind.capabilities, kind.title)
+    raise UnsupportedError(f"{kind.title} has no logins with SASL")
+
+
+def _connect_options(
+    connect_timeout: float, session_timeout: float, login: dict[str, Any], create: bool
+) -> ConnectOptions:
+    if not isinstance(create, bool):
+        raise InvalidSettingError(f"create must be a bool, not {create!r:.80}")
     return ConnectOptions(
         connect_timeout=check_seconds("connect_timeout", connect_timeout),
         session_timeout=check_seconds("session_timeout", session_timeout),
-        username=username,
-        password=read_password(file) if file else password,
-        password_file=file,
         create=create,
+        **login,
     )

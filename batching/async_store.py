@@ -24,7 +24,17 @@ from ..ops.operations import (
     check_value,
 )
 from ..ops.paths import check_parent, check_path, check_stem
-from ..ops.results import Change, GetResult, Outcome, Range, ScanPage, ScanResult, Stat, StatPage
+from ..ops.results import (
+    Acl,
+    Change,
+    GetResult,
+    Outcome,
+    Range,
+    ScanPage,
+    ScanResult,
+    Stat,
+    StatPage,
+)
 from ..ops.serdes import Serde, bytes_serde
 from .async_store_base import AsyncStoreBase
 from .async_views import AsyncView
@@ -490,6 +500,47 @@ class AsyncMetadataStore(AsyncStoreBase):
         # end
         view = AsyncView(self, prefix, bytes_serde if serde is None else serde, max_bytes)
         return await view.begin(timeout)
+
+    async def get_acl(self, path: str, *, timeout: float | None = None) -> Acl:
+        """Return the access control list of a path; ``/`` is the root of the store.
+
+        Raises:
+            NotFoundError: the path does not exist.
+            UnsupportedError: the store has none; see the capability ``"acls"``.
+        """
+        check_parent(path)
+        acls, seconds = self._engine.facets.acls(), self._seconds(timeout)
+        # async:
+        self._check_loop()
+        # end
+        return await asyncio.to_thread(acls.get, path, seconds)
+
+    async def set_acl(
+        self,
+        path: str,
+        acl: str | Sequence[str],
+        expected_version: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """Replace the access control list of a path, and return the new version of the list.
+
+        ``acl`` is what ``open_store`` takes. ``expected_version`` is the ``version`` of the
+        :class:`Acl`, which is not that of the value.
+
+        Raises:
+            InvalidSettingError: it is no list.
+            NotFoundError: the path does not exist.
+            BadVersionError: the list is not at the expected version.
+            UnsupportedError: the store has none; see the capability ``"acls"``.
+        """
+        check_parent(path)
+        check_expected(expected_version, 0)
+        acls, seconds = self._engine.facets.acls(), self._seconds(timeout)
+        # async:
+        self._check_loop()
+        # end
+        return await asyncio.to_thread(acls.set, path, acl, expected_version, seconds)
 
     def changes(
         self, prefix: str, after: int, until: int, *, timeout: float | None = None

@@ -8,6 +8,7 @@ from typing import TypeVar
 from ..ops.capabilities import Capability
 from ..ops.errors import UnsupportedError
 from ..stores.backend import (
+    Acls,
     Backend,
     BeginWatch,
     DeletionWatches,
@@ -77,6 +78,17 @@ class Facets:
         self._enter()
         self._check("history", "reading changes")
         return self._offered(self._backend.history, "history", "reading changes")
+
+    def acls(self) -> Acls:
+        """Return the access control lists.
+
+        Raises:
+            StoreClosedError: the store is closed.
+            UnsupportedError: the back end has none.
+        """
+        self._enter()
+        self._check("acls", "an access control list")
+        return self._offered(self._backend.acls, "acls", "an access control list")
 
     def watches(self, after: int | None) -> Watches:
         """Return the watches.

@@ -5,6 +5,7 @@
 - ``output``: writes values, records and messages.
 - ``values``: ``get``, ``put``, ``delete`` and ``ls``.
 - ``walks``: ``scan``, ``count`` and ``delete -r``, which walk over all values under a path.
+- ``acls``: ``acl``, which shows and sets access control lists.
 - ``load``: ``load``, which puts the records of a file.
 - ``transactions``: ``txn``, which executes the operations of a file together.
 - ``completion``: ``completion``, which writes a shell's script for completion.

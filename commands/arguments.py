@@ -71,6 +71,9 @@ def open_named(
         session_timeout=getattr(arguments, "session_timeout", 30.0),
         username=named.username,
         password_file=named.password_file,
+        sasl=named.sasl,
+        sasl_service=named.sasl_service,
+        acl=named.acl,
         create=create,
         **options,
     )

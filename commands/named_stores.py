@@ -50,7 +50,9 @@ _SIDES: Final = {
     "left": "left_option",
     "right": "right_option",
 }
-_KEYS: Final = ("url", "username", "password_file", "connect_timeout", "timeout")
+# The settings of a login, by their names as options; variables have the same names.
+_LOGIN: Final = ("username", "sasl", "sasl_service", "acl")
+_KEYS: Final = ("url", *_LOGIN, "password_file", "connect_timeout", "timeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,9 @@ class NamedStore:
     url: str
     username: str | None = None
     password_file: str | None = None
+    sasl: Any = None
+    sasl_service: str | None = None
+    acl: str | tuple[str, ...] | None = None
     connect_timeout: float | None = None
     timeout: float | None = None
 
@@ -157,8 +162,8 @@ def in_place(arguments: argparse.Namespace, *names: str) -> Iterator[None]:
         if (store := _read(file, required=named).get(text)) is not None:
             setattr(arguments, name, store.url)
             chosen = store
-            if store.username is not None:
-                login["BATCHKEEPER_USERNAME"] = store.username
+            for option, value in _login(store):
+                login[f"BATCHKEEPER_{option.upper()}"] = value
             if store.password_file is not None:
                 store.warn()
                 secret = os.path.abspath(store.password_file)  # for processes that start elsewhere
@@ -202,14 +207,24 @@ def for_spark(arguments: argparse.Namespace) -> None:
 
 def _options(arguments: argparse.Namespace, store: NamedStore) -> Iterator[str]:
     """Yield a store's settings as options of the data source, unless the command has them."""
-    if store.username is not None:
-        yield f"username={store.username}"
+    for option, value in _login(store):
+        yield f"{option}={value}"
     if store.password_file is not None:
         yield f"password_file={store.password_file}"
     if arguments.connect_timeout is None and store.connect_timeout is not None:
         yield f"connect_timeout={store.connect_timeout}"
     if arguments.timeout is None and store.timeout is not None:
         yield f"operation_timeout={store.timeout}"
+
+
+def _login(store: NamedStore) -> list[tuple[str, str]]:
+    """Return the settings of a store's login that the file has."""
+    pairs = [(name, getattr(store, name)) for name in _LOGIN]
+    return [
+        (name, value if isinstance(value, str) else ",".join(value))
+        for name, value in pairs
+        if value is not None
+    ]
 
 
 def settle(arguments: argparse.Namespace, store: NamedStore) -> None:
@@ -251,6 +266,8 @@ def _store(file: Path, name: str, entry: object) -> NamedStore:
 def _value(file: Path, what: str, key: str, value: object) -> Any:
     if key in {"connect_timeout", "timeout"}:
         return _seconds(file, f"{what}.{key}", value)
+    if key == "acl" and isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return tuple(value)
     if isinstance(value, str):
         return value
     raise InputError(f"{file}: {what}.{key} must be a text, not {value!r:.80}")

@@ -53,6 +53,7 @@ from .operations import (
     Transaction,
 )
 from .results import (
+    Acl,
     Change,
     ChangePage,
     ForeignKeys,
@@ -71,6 +72,7 @@ from .sessions import SessionEvent, SessionState
 __all__ = [
     "ABSENT",
     "CAPABILITIES",
+    "Acl",
     "AuthenticationError",
     "BadVersionError",
     "Capability",

@@ -15,6 +15,7 @@ __all__ = ["CAPABILITIES", "STORES_WITH", "Capability"]
 #: ``transactions``: operations on several paths take effect together, or none does.
 #: ``expected_revisions``: a put or a delete can depend on the revision of its path.
 #: ``linearizable_reads``: a read sees every write that ended before it, without ``sync()``.
+#: ``acls``: a path has an access control list of its own; ``open_store`` takes ``acl``.
 #: ``times``: ``Stat.created`` and ``Stat.modified`` are set.
 Capability: TypeAlias = Literal[
     "snapshots",
@@ -25,6 +26,7 @@ Capability: TypeAlias = Literal[
     "transactions",
     "expected_revisions",
     "linearizable_reads",
+    "acls",
     "times",
 ]
 CAPABILITIES: Final[frozenset[Capability]] = frozenset(get_args(Capability))
@@ -43,5 +45,6 @@ STORES_WITH: Final[Mapping[Capability, tuple[str, ...]]] = {
     "transactions": _MOST,
     "expected_revisions": _ALL_BUT_ZOOKEEPER,
     "linearizable_reads": _ALL_BUT_ZOOKEEPER,
+    "acls": ("ZooKeeper",),
     "times": ("ZooKeeper", "RocksDB", "memory"),
 }

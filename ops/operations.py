@@ -91,7 +91,9 @@ def check_expected(expected_version: int | None, lowest: int) -> int | None:
     ):
         return expected_version
     if isinstance(expected_version, int) and expected_version == ABSENT:
-        raise InvalidSettingError("a delete cannot expect ABSENT (-1): there is nothing to delete")
+        raise InvalidSettingError(
+            "a delete cannot expect ABSENT (-1), and neither can set_acl: the path must exist"
+        )
     allowed = "None, ABSENT (-1) or" if lowest == ABSENT else "None or"
     raise InvalidSettingError(
         f"expected_version must be {allowed} an int from 0 to {_MAX_VERSION}, "

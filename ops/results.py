@@ -14,6 +14,7 @@ from .operations import Operation
 from .paths import reachable
 
 __all__ = [
+    "Acl",
     "CacheResult",
     "Change",
     "ChangePage",
@@ -58,6 +59,18 @@ class Stat(NamedTuple):
     modified: int | None = None
     ephemeral: bool = False
     owned: bool = False
+
+
+class Acl(NamedTuple):
+    """The access control list of a path, as ``get_acl`` returns it.
+
+    ``entries`` are texts such as ``"world:anyone:r"``. ``version`` is 0 after the creation of the
+    path and grows by one with every change of the list.
+    """
+
+    path: str
+    entries: tuple[str, ...]
+    version: int
 
 
 class GetResult(NamedTuple):

@@ -102,6 +102,9 @@ def _connection(options: SourceOptions) -> SourceOptions:
         username_env=options.username_env,
         password_env=options.password_env,
         password_file=options.password_file,
+        sasl=options.sasl,
+        sasl_service=options.sasl_service,
+        acl=options.acl,
     )
 
 
@@ -165,6 +168,9 @@ def _open(options: SourceOptions, *, create: bool) -> MetadataStore:
         username=_username(options),
         password=options.password_env and _variable("password_env", options.password_env),
         password_file=options.password_file,
+        sasl=options.sasl,
+        sasl_service=options.sasl_service,
+        acl=options.acl,
         create=create,
         rate_limit=limit,
     )

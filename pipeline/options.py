@@ -63,6 +63,9 @@ class SourceOptions:
         username_env: the environment variable with the user name, on the driver and on executors.
         password_env: the environment variable with the password, on the driver and on executors.
         password_file: the file whose first line is the password, on the driver and on executors.
+        sasl: the mechanism of a SASL login.
+        sasl_service: the service that the servers have in Kerberos.
+        acl: the permissions of new nodes.
     """
 
     url: str
@@ -85,6 +88,9 @@ class SourceOptions:
     username_env: str | None = None
     password_env: str | None = None
     password_file: str | None = None
+    sasl: Any = None
+    sasl_service: str | None = None
+    acl: str | None = None
 
     @property
     def kind(self) -> StoreKind:
@@ -259,6 +265,9 @@ _OPTIONS: Final[Mapping[str, _Parser]] = {
     "username_env": _text,
     "password_env": _text,
     "password_file": _text,
+    "sasl": _text,
+    "sasl_service": _text,
+    "acl": _text,
 }
 
 # By option: the name of the setting, and the parser. The settings check the values themselves.

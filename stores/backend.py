@@ -30,12 +30,13 @@ from typing import (
 from ..ops.acceleration import accelerated
 from ..ops.errors import MetadataStoreError, StoreUnavailableError
 from ..ops.operations import Kind, Options, Part, ReadKind, WriteKind
-from ..ops.results import Change, Range, Result, ScanResult, StatPage, WatchEvent
+from ..ops.results import Acl, Change, Range, Result, ScanResult, StatPage, WatchEvent
 from ..ops.sessions import SessionEvent, SessionState
 from ..ops.steps import PartRequest
 
 __all__ = [
     "EVENTS",
+    "Acls",
     "Answer",
     "Backend",
     "BeginWatch",
@@ -270,8 +271,8 @@ class Backend(Protocol):
     ``close`` may be called at any time from any thread, and more than once. Calls under way end
     soon, with an error if need be; later calls raise ``StoreClosedError``.
 
-    ``scans``, ``history``, ``session`` and ``watches`` are its optional facets, or ``None``. They
-    stay the same for the life of the back end.
+    ``scans``, ``history``, ``session``, ``watches`` and ``acls`` are its optional facets, or
+    ``None``. They stay the same for the life of the back end.
     """
 
     @property
@@ -293,6 +294,10 @@ class Backend(Protocol):
     @property
     def watches(self) -> Watches | None:
         """The facet that reports changes, or ``None``. Its kind states ``"watches"``."""
+
+    @property
+    def acls(self) -> Acls | None:
+        """The facet for access control lists, or ``None``. Its store kind states ``"acls"``."""
 
     @property
     def connected(self) -> bool:
@@ -378,6 +383,34 @@ class Scans(Protocol):
 
     def revision(self, timeout: float) -> int:
         """Return the store's revision. Later changes have greater ones; earlier changes do not."""
+        ...
+
+
+class Acls(Protocol):
+    """The facet of a back end that has an access control list (ACL) for each path.
+
+    It blocks the calling thread and bypasses the engine's order. Several threads may call it at a
+    time. ``/`` stands for the root of the store. Errors are raised as for ``read``.
+    """
+
+    def get(self, path: str, timeout: float) -> Acl:
+        """Return the list of a path.
+
+        Raises:
+            NotFoundError: the path does not exist.
+        """
+        ...
+
+    def set(
+        self, path: str, acl: str | Sequence[str], expected_version: int | None, timeout: float
+    ) -> int:
+        """Replace the list of a path, and return its new version.
+
+        Raises:
+            InvalidSettingError: it is no list.
+            NotFoundError: the path does not exist.
+            BadVersionError: the list is not at the expected version.
+        """
         ...
 
 
@@ -594,6 +627,10 @@ class PassingBackend:
     @property
     def watches(self) -> Watches | None:
         return self._backend.watches
+
+    @property
+    def acls(self) -> Acls | None:
+        return self._backend.acls
 
     @property
     def connected(self) -> bool:

@@ -49,6 +49,7 @@ class StoreKind:
             share them.
         local_directory: whether its stores are directories of this machine, each open for writing
             in one process at a time. ``url?read_only=true`` then opens one beside its writer.
+        sasl: whether its servers have logins with SASL.
         parents_count: whether the first put of a path with values below it may create version 1
             instead of 0.
 
@@ -67,6 +68,7 @@ class StoreKind:
     extra: str | None = None
     in_process: bool = False
     local_directory: bool = False
+    sasl: bool = False
     parents_count: bool = False
 
     def __post_init__(self) -> None:
@@ -175,10 +177,13 @@ _RECORDS: Final = (
         title="ZooKeeper",
         url_form="zookeeper://HOST:PORT[,HOST:PORT...][/CHROOT]",
         connect="batchkeeper.stores.zookeeper:connect",
-        capabilities=frozenset({"ephemerals", "sequences", "watches", "transactions", "times"}),
+        capabilities=frozenset(
+            {"ephemerals", "sequences", "watches", "transactions", "acls", "times"}
+        ),
         aliases=("zk",),
         url_note="or zk://",
         package="kazoo",
+        sasl=True,
         parents_count=True,
     ),
     StoreKind(

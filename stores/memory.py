@@ -285,6 +285,7 @@ os.register_at_fork(after_in_child=_forget_spaces)
 
 class _MemoryBackend:
     history = None
+    acls = None
 
     def __init__(self, name: str, max_value_bytes: int) -> None:
         self._name = name

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias, get_args
 
 from ..ops.errors import InvalidSettingError
 from ..ops.paths import check_path
 
-__all__ = ["ConnectOptions", "StoreURL", "read_password"]
+__all__ = ["SASL", "ConnectOptions", "Sasl", "StoreURL", "read_password"]
+
+#: A SASL mechanism for a login to ZooKeeper.
+Sasl: TypeAlias = Literal["digest-md5", "gssapi"]
+SASL: Final[tuple[Sasl, ...]] = get_args(Sasl)
 
 # An IPv6 address may have a zone; a label of a host's name is limited as in DNS.
 _IN_BRACKETS: Final = re.compile(r"\[([0-9A-Fa-f:.]+)(?:%[\w.~-]+)?\]", re.ASCII)
@@ -171,8 +175,9 @@ class ConnectOptions:
     With ``create``, opening creates a missing RocksDB directory or ZooKeeper chroot. Without it,
     opening creates nothing.
 
-    ``password`` does not appear in the representation, so it reaches no log. With
-    ``password_file``, it is what the file held at opening; :meth:`password_now` reads it again.
+    ``password`` and ``acl``, which may have hashes, do not appear in the representation, so they
+    reach no log. With ``password_file``, ``password`` is what the file held at opening;
+    :meth:`password_now` reads it again.
 
     A back end whose opening waits tells ``abandonment`` how to end it early.
     """
@@ -183,6 +188,9 @@ class ConnectOptions:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     password_file: str | None = None
+    sasl: Sasl | None = None
+    sasl_service: str = "zookeeper"
+    acl: str | Sequence[str] | None = field(default=None, repr=False)
     abandonment: Abandonment = field(default_factory=Abandonment, repr=False, compare=False)
 
     def password_now(self) -> str | None:

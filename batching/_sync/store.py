@@ -20,7 +20,17 @@ from ...ops.operations import (
     check_value,
 )
 from ...ops.paths import check_parent, check_path, check_stem
-from ...ops.results import Change, GetResult, Outcome, Range, ScanPage, ScanResult, Stat, StatPage
+from ...ops.results import (
+    Acl,
+    Change,
+    GetResult,
+    Outcome,
+    Range,
+    ScanPage,
+    ScanResult,
+    Stat,
+    StatPage,
+)
 from ...ops.serdes import Serde, bytes_serde
 from ..bulk import OutcomeStream
 from ..changes import changes_of, check_changes
@@ -436,6 +446,41 @@ class MetadataStore(StoreBase):
             raise refused(prefix)
         view = View(self, prefix, bytes_serde if serde is None else serde, max_bytes)
         return view.begin(timeout)
+
+    def get_acl(self, path: str, *, timeout: float | None = None) -> Acl:
+        """Return the access control list of a path; ``/`` is the root of the store.
+
+        Raises:
+            NotFoundError: the path does not exist.
+            UnsupportedError: the store has none; see the capability ``"acls"``.
+        """
+        check_parent(path)
+        acls, seconds = self._engine.facets.acls(), self._seconds(timeout)
+        return acls.get(path, seconds)
+
+    def set_acl(
+        self,
+        path: str,
+        acl: str | Sequence[str],
+        expected_version: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """Replace the access control list of a path, and return the new version of the list.
+
+        ``acl`` is what ``open_store`` takes. ``expected_version`` is the ``version`` of the
+        :class:`Acl`, which is not that of the value.
+
+        Raises:
+            InvalidSettingError: it is no list.
+            NotFoundError: the path does not exist.
+            BadVersionError: the list is not at the expected version.
+            UnsupportedError: the store has none; see the capability ``"acls"``.
+        """
+        check_parent(path)
+        check_expected(expected_version, 0)
+        acls, seconds = self._engine.facets.acls(), self._seconds(timeout)
+        return acls.set(path, acl, expected_version, seconds)
 
     def changes(
         self, prefix: str, after: int, until: int, *, timeout: float | None = None

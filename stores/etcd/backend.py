@@ -98,6 +98,7 @@ class EtcdBackend:
         )
         self.scans = Scans(connection, prefix, owns, lineage)
         self.history = History(connection, prefix)
+        self.acls = None
 
     @property
     def limits(self) -> Limits:

@@ -50,6 +50,7 @@ class _HBaseBackend:
     """The back end. Several threads send at a time, over one connection to each server."""
 
     history = None
+    acls = None
     watches = None
 
     def __init__(self, cluster: Cluster, max_value_bytes: int, session_timeout: float) -> None:

@@ -83,6 +83,7 @@ class _Reader:
     """
 
     history = None
+    acls = None
 
     def __init__(
         self,

@@ -1,8 +1,10 @@
 """ZooKeeper as a store, on kazoo's connection.
 
-Each folder imports from those below it only; ``scans`` imports from all but ``watches``.
+Each folder imports from those below it only; ``scans`` imports from all but ``watches``, and
+``access`` from ``session`` and ``wire``.
 
 - ``backend``: opens the store and passes calls to the modules below
+- ``access``: access control lists of single nodes
 - ``scans``: scans, recursive deletes and the revision
 - ``watches``: the watches of a client
 - ``writes``: a call in one multi, with an outcome for each operation

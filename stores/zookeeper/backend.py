@@ -17,28 +17,29 @@ from ...ops.errors import (
 from ...ops.steps import Step, lower
 from ..backend import Answer, Backend, Limits, ReadRequest, Tally, WriteRequest, send_by
 from ..refusals import NO_VALUE, decide, transaction_refused
-from ..tls import NO_FILES, TlsFiles
 from ..urls import ConnectOptions, StoreURL
+from .access import ZooKeeperAcls
 from .reads.reader import Reader
 from .scans import Scanner
 from .session.connection import ZooKeeperConnection
 from .session.fitness import check_reads, check_writes
+from .session.logins import security
 from .session.session import ZooKeeperSession
 from .session.sizes import Sizes
 from .session.write_ids import WriteIds
 from .watches.placing import Placing
 from .watches.watches import ZooKeeperWatches
+from .wire.acls import needs_login, parse_acl
 from .wire.errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS
 from .wire.exchanges import Reply, parse_reply
 from .wire.jute import (
-    ANYONE,
     CREATE,
-    CREATOR,
     END,
     EXISTS,
     MULTI,
     NO_DATA,
     Refused,
+    acl,
     header_and_length,
     parse_multi,
     single_read,
@@ -46,7 +47,8 @@ from .wire.jute import (
 from .wire.kazoo_client import Security
 from .wire.nodes import Nodes
 from .writes.forms import may_create
-from .writes.plan import OP_OVERHEAD, REQUEST_OVERHEAD
+from .writes.groups import CREATE_OVERHEAD
+from .writes.plan import REQUEST_OVERHEAD
 from .writes.writer import Writer
 
 __all__ = ["ZooKeeperBackend", "connect"]
@@ -65,7 +67,6 @@ _IN_FLIGHT: Final = 3
 _TRANSACTION_OPS: Final = 1000
 
 _OPTIONS: Final = ("acl", "ca", "cert", "check_hostname", "jute_maxbuffer", "key", "use_ssl")
-_ACLS: Final = {"open": ANYONE, "creator": CREATOR}
 
 
 class ZooKeeperBackend:
@@ -95,8 +96,9 @@ class ZooKeeperBackend:
         )
         placing = Placing(connection, self._reader, self._sizes, chroot)
         self.watches = ZooKeeperWatches(connection, placing, chroot, self.session.restored)
+        self.acls = ZooKeeperAcls(connection, chroot)
         self.scans = Scanner(connection, self._reader, self._writer, self._sizes, chroot)
-        self._op_bytes = OP_OVERHEAD + len(chroot.encode())
+        self._op_bytes = CREATE_OVERHEAD + len(acl) + len(chroot.encode())
         self._request_overhead = REQUEST_OVERHEAD + write_ids.room
         self._limits = self._limits_for(packet)
         self._chroot = chroot
@@ -168,9 +170,8 @@ def connect(
 
     - ``use_ssl``: TLS, off by default. ``ca``, ``cert`` and ``key`` are PEM files; without ``ca``,
       the system's authorities are trusted. ``check_hostname`` is on by default.
-    - ``acl``: the permissions of new nodes. ``open`` (the default) lets everyone do everything, as
-      with kazoo and ZooKeeper's command line; ``creator`` gives all permissions to the user who is
-      logged in, and none to others.
+    - ``acl``: the permissions of new nodes, as ``wire.acls`` parses them; ``open`` by default, as
+      with kazoo and ZooKeeper's command line.
     - ``jute_maxbuffer``: the server's own setting, in bytes, if it is not the default.
 
     Tests pass a connection that records or loses requests as ``open_connection``.
@@ -190,18 +191,14 @@ def connect(
     url.check_options(_OPTIONS)
     chroot = url.prefix()
     packet = url.number("jute_maxbuffer", _PACKET, lowest=1024)
-    acl = url.options.get("acl", "open")
-    if acl not in _ACLS:
-        raise InvalidSettingError(f"option 'acl' must be open or creator, not {acl!r}: {url.text}")
-    if acl == "creator" and options.username is None:
-        raise InvalidSettingError(f"acl=creator needs a username and a password: {url.text}")
-    security = _security(url, options)
+    login = security(url, options)
+    new = _acl(url, options, login)
     tally = Tally()
     connection = open_connection(
         url.addresses(_PORT),
         options.connect_timeout,
         options.session_timeout,
-        security,
+        login,
         tally,
         options.abandonment,
     )
@@ -209,13 +206,13 @@ def connect(
         check_reads(connection, deadline)
         if options.create:
             if chroot:
-                _make_chroot(connection, chroot, _ACLS[acl], deadline)
-            check_writes(connection, chroot, _ACLS[acl], deadline)
+                _make_chroot(connection, chroot, new, deadline)
+            check_writes(connection, chroot, new, deadline)
         return ZooKeeperBackend(
             connection,
             chroot,
             packet,
-            _ACLS[acl],
+            new,
             tally,
             options.create,
             options.session_timeout,
@@ -229,6 +226,27 @@ def connect(
         raise
 
 
+def _acl(url: StoreURL, options: ConnectOptions, login: Security) -> bytes:
+    """Return the permissions of new nodes, encoded."""
+    in_url = url.options.get("acl")
+    if in_url is not None and "digest:" in in_url:
+        raise InvalidSettingError(
+            "a store's URL must not contain the hash of a password; pass acl as an argument"
+        )
+    if in_url is not None and options.acl not in (None, in_url):
+        raise InvalidSettingError(
+            f"acl differs from the URL's option acl={in_url!r}; one of them is enough"
+        )
+    given = in_url if options.acl is None else options.acl
+    rights = parse_acl("open" if given is None else given)
+    if needs_login(rights) and not (login.digest or login.sasl or login.files.cert):
+        raise InvalidSettingError(
+            "acl (creator-all, read-all, auth) gives permissions to the client's own login, but it "
+            "has none: pass username and password, sasl, or a certificate (options cert and key)"
+        )
+    return acl(rights)
+
+
 def _refusal_of_nothing(write: Step | list[Step]) -> Answer:
     """Return the error of a write that creates nothing, in a store without any path."""
     if isinstance(write, Step):
@@ -239,37 +257,17 @@ def _refusal_of_nothing(write: Step | list[Step]) -> Answer:
     return transaction_refused(0, first)
 
 
-def _security(url: StoreURL, options: ConnectOptions) -> Security:
-    digest: Callable[[], str] | None = None
-    username, password = options.username, options.password
-    if username is not None or password is not None:
-        if not username or password is None:
-            raise InvalidSettingError("ZooKeeper needs both a username and a password, or neither")
-        if ":" in username:
-            raise InvalidSettingError(
-                f"a username for ZooKeeper must not contain ':': {username!r}"
-            )
-
-        # Evaluated at each login: the password may come from a file.
-        def digest() -> str:
-            return f"{username}:{options.password_now()}"
-
-    files = TlsFiles(**{name: url.options.get(name) for name in ("ca", "cert", "key")})
-    use_ssl = url.flag("use_ssl", False)
-    if not use_ssl and files != NO_FILES:
-        raise InvalidSettingError(f"certificates require use_ssl=true: {url.text}")
-    if use_ssl:
-        files.context()  # kazoo would try files that are of no use until the time-out
-    return Security(digest, use_ssl, url.flag("check_hostname", True), files, username)
-
-
 def _make_chroot(connection: ZooKeeperConnection, chroot: str, acl: bytes, deadline: float) -> None:
     # One level after the other, and only missing ones: creating an existing node fails for lack of
     # permission before it fails because the node exists.
+    made = False
     end = chroot.find("/", 1)
     while end:
         path = chroot[:end] if end > 0 else chroot
         if not _is_there(connection, path, deadline):
+            if not made:  # with permissions that shut this client out, it could not even remove it
+                check_writes(connection, path.rpartition("/")[0], acl, deadline)
+            made = True
             _make(connection, path, acl, deadline)
         end = 0 if end < 0 else chroot.find("/", end + 1)
 

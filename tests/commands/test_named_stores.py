@@ -110,7 +110,8 @@ def test_the_settings_of_a_named_store(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BATCHKEEPER_PASSWORD", "another's")
     config.write_text(
-        '[stores.prod]\nurl = "etcd://127.0.0.1:1"\nusername = "hub"\n'
+        '[stores.prod]\nurl = "zk://127.0.0.1:1"\nusername = "hub"\nsasl = "digest-md5"\n'
+        'acl = ["auth::cdrwa", "world:anyone:r"]\n'
         'password_file = "secret"\nconnect_timeout = "1m30s"\n',
         "utf-8-sig",  # Either file may begin with a byte order mark.
     )
@@ -123,12 +124,16 @@ def test_the_settings_of_a_named_store(
     assert run("put", "/a", "", "--store", "etcd://127.0.0.1:1")[::2] == (0, [])
     monkeypatch.chdir("/")
     secret.write_text("new\n")
+    assert (seen[0].acl, seen[2].acl) == (
+        ("auth::cdrwa", "world:anyone:r"),
+        "auth::cdrwa,world:anyone:r",
+    )
     assert [o.password_now() for o in seen] == ["new", "new", "new", None]
-    assert [(o.username, o.password, o.connect_timeout) for o in seen] == [
-        ("hub", "geheim", 90.0),
-        ("hub", "geheim", 0.1),
-        ("hub", "geheim", 10.0),
-        (None, None, 10.0),
+    assert [(o.username, o.password, o.sasl, o.connect_timeout) for o in seen] == [
+        ("hub", "geheim", "digest-md5", 90.0),
+        ("hub", "geheim", "digest-md5", 0.1),
+        ("hub", "geheim", "digest-md5", 10.0),
+        (None, None, None, 10.0),
     ]
 
 
@@ -161,13 +166,13 @@ def test_a_bench_on_a_named_store(
 def test_the_sides_of_a_job(config: Path) -> None:
     """Each gets the login and the time-outs of its own store; its own options come after them."""
     config.write_text(
-        '[stores.old]\nurl = "zk://a"\ntimeout = 7\n'
+        '[stores.old]\nurl = "zk://a"\ntimeout = 7\nsasl = "gssapi"\n'
         '[stores.new]\nurl = "etcd://b"\nusername = "me"\npassword_file = "/p"\n'
     )
     job = Namespace(store=None, config=None, connect_timeout=None, timeout=None)
     job.source, job.from_option, job.target, job.to_option = "old", [], "new", ["username=you"]
     named_stores.for_spark(job)
-    assert (job.source, job.from_option) == ("zk://a", ["operation_timeout=7.0"])
+    assert (job.source, job.from_option) == ("zk://a", ["sasl=gssapi", "operation_timeout=7.0"])
     assert (job.target, job.to_option) == (
         "etcd://b",
         ["username=me", "password_file=/p", "username=you"],
@@ -176,7 +181,7 @@ def test_the_sides_of_a_job(config: Path) -> None:
     diff = Namespace(store=None, config=None, connect_timeout=None, timeout=3.0)
     diff.left, diff.left_option, diff.right, diff.right_option = "old", [], "folder", []
     named_stores.for_spark(diff)
-    assert (diff.left, diff.left_option, diff.right) == ("zk://a", [], "folder")
+    assert (diff.left, diff.left_option, diff.right) == ("zk://a", ["sasl=gssapi"], "folder")
 
 
 def test_a_jobs_store_comes_from_the_environment(

@@ -22,6 +22,7 @@ class Bare:
 
     scans = None
     history = None
+    acls = None
     session = None
     watches = None
 

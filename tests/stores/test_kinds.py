@@ -51,7 +51,7 @@ def test_our_stores_state_what_they_can_do() -> None:
             "transactions",
             "watches",
         },
-        "zookeeper": {"ephemerals", "sequences", "times", "transactions", "watches"},
+        "zookeeper": {"acls", "ephemerals", "sequences", "times", "transactions", "watches"},
         "hbase": {"ephemerals", "expected_revisions", "linearizable_reads", "sequences"},
     }
     assert {name: set(BUILT_IN[name].capabilities) for name in promised} == promised

@@ -155,6 +155,16 @@ def test_a_password_comes_from_the_environment_or_a_file(
     assert seen == [(None, "from-file"), ("me", "from-variable"), ("you", "from-argument")]
 
 
+def test_sasl_is_for_stores_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An argument is refused elsewhere; a variable may be meant for another store."""
+    with pytest.raises(bk.UnsupportedError, match="memory has no logins with SASL"):
+        bk.open_store("memory://s", sasl="gssapi")
+    monkeypatch.setenv("BATCHKEEPER_SASL", "plain")
+    bk.open_store("memory://s").close()
+    with pytest.raises(bk.InvalidSettingError, match="one of digest-md5, gssapi, not 'plain'"):
+        bk.open_store("zk://127.0.0.1:1")
+
+
 def test_a_password_file_that_cannot_be_read_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -81,6 +81,9 @@ def open_for_threads() -> None:
         username="user",
         password=None,
         password_file=None,
+        sasl="gssapi",
+        sasl_service="zookeeper",
+        acl=("auth::cdrwa",),
         create=False,
         wrap=[FaultyBackend, PassingBackend],
         hooks=[Conflicts(), Batches()],
@@ -477,6 +480,8 @@ def threads(store: bk.MetadataStore, data: bytes | bytearray | memoryview) -> No
     assert_type(store.delete_recursive("/a", timeout=1.0), Future[int])
     assert_type(store.split("/", 4, timeout=1.0), Sequence[bk.Range])
     assert_type(store.revision(timeout=1.0), int)
+    assert_type(store.get_acl("/", timeout=1.0), bk.Acl)
+    assert_type(store.set_acl("/", ["world:anyone:r"], 0, timeout=1.0), int)
     assert_type(store.metrics(), bk.Metrics)
     store.flush()
     store.sync()
@@ -626,6 +631,8 @@ async def tasks(store: bk.AsyncMetadataStore, data: bytes | bytearray | memoryvi
     assert_type(await store.delete_recursive("/a", timeout=1.0), int)
     assert_type(await store.split("/", 4, timeout=1.0), Sequence[bk.Range])
     assert_type(await store.revision(timeout=1.0), int)
+    assert_type(await store.get_acl("/", timeout=1.0), bk.Acl)
+    assert_type(await store.set_acl("/", "open"), int)
     assert_type(store.metrics(), bk.Metrics)
     assert_type(await store.flush(), None)
     assert_type(await store.sync(), None)

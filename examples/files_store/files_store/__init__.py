@@ -53,6 +53,7 @@ class FilesBackend:
     """Executes batches on a directory. It is also its own facet of scans."""
 
     history = None
+    acls = None
     session = None
     watches = None
     # There is no server that could be away.

@@ -37,7 +37,16 @@ from ....ops.errors import (
 from ....ops.log import get_logger
 from ...backend import Tally, send_by
 from ...urls import Abandonment
-from ..wire.errors import CONNECTION_LOSS, NO_NODE, Fate, UnreadableError, code, refused, unreadable
+from ..wire.errors import (
+    CONNECTION_LOSS,
+    NO_NODE,
+    Fate,
+    UnreadableError,
+    code,
+    denial,
+    refused,
+    unreadable,
+)
 from ..wire.exchanges import DeadlineError, Exchange, Reply, TimedExchange, Trip, remaining
 from ..wire.kazoo_client import (
     NO_GREETING,
@@ -109,7 +118,8 @@ class ZooKeeperConnection:
 
         Raises:
             StoreUnavailableError: no server answered within ``connect_timeout`` seconds.
-            AuthenticationError: all servers refuse the client's certificate, or ask for one.
+            AuthenticationError: a server refuses the login, or all of them refuse the client's
+                certificate, or ask for one.
         """
         self.addresses = ",".join(addresses)
         #: Returns the error for a server's code and a path. It names the user.
@@ -416,9 +426,7 @@ class ZooKeeperConnection:
         if isinstance(error, UnreadableError):
             return unreadable(error, write=not repeat)
         if known is Fate.LOCKED_OUT:
-            return AuthenticationError(
-                f"ZooKeeper at {self.addresses} refuses the credentials: {error!r}"
-            )
+            return self._denied(self._handler.failure() or denial(error))
         sent = call.sent and known is Fate.LOST
         if isinstance(error, DeadlineError):
             if sent and not repeat:
@@ -427,6 +435,11 @@ class ZooKeeperConnection:
         if sent and not repeat:
             return self._indeterminate("the connection was lost", error)
         return None
+
+    def _denied(self, reason: str) -> AuthenticationError:
+        return AuthenticationError(
+            f"ZooKeeper at {self.addresses} refuses the credentials" + (reason and f": {reason}")
+        )
 
     def _indeterminate(self, reason: str, error: Exception) -> IndeterminateError:
         unknown = IndeterminateError(
@@ -467,10 +480,7 @@ class ZooKeeperConnection:
                 unsent = list(self._queued)
                 self._queued.clear()
             if state == KeeperState.AUTH_FAILED:
-                self._end = (
-                    AuthenticationError,
-                    f"ZooKeeper at {self.addresses} refuses the credentials",
-                )
+                self._end = AuthenticationError, str(self._denied(self._handler.failure()))
             elif state == KeeperState.CLOSED and self._end is None:
                 reason = self._handler.failure()
                 self._end = (

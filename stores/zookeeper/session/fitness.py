@@ -13,9 +13,9 @@ import os
 from functools import partial
 from typing import Final
 
-from ....ops.errors import MetadataStoreError, UnsupportedError
+from ....ops.errors import AuthenticationError, MetadataStoreError, UnsupportedError
 from ..wire import jute
-from ..wire.errors import CONNECTION_LOSS, UNIMPLEMENTED, is_unreadable
+from ..wire.errors import CONNECTION_LOSS, INVALID_ACL, NO_AUTH, UNIMPLEMENTED, is_unreadable
 from ..wire.exchanges import Reply, parse_reply
 from ..wire.kazoo_client import EVENT_PATH
 from ..wire.nodes import NULL, SKIPPED
@@ -63,9 +63,10 @@ def check_writes(connection: ZooKeeperConnection, chroot: str, acl: bytes, deadl
     """Refuse a server without null data, or whose recursive watches do not tell what has changed.
 
     The client creates two nodes, reads them, and deletes them, all in one round trip. If it may not
-    create them, nothing is checked.
+    create them, nothing is checked but the permissions of new nodes.
 
     Raises:
+        AuthenticationError: the server refuses ``acl``, or it keeps this client from its own nodes.
         UnsupportedError: the server does not do what this package needs.
         MetadataStoreError: it gave no answer.
     """
@@ -73,9 +74,11 @@ def check_writes(connection: ZooKeeperConnection, chroot: str, acl: bytes, deadl
     upper = f"{chroot}{SKIPPED}-{os.urandom(8).hex()}".encode()
     lower = upper + b"/below"
     reads = [(jute.GET_DATA, upper)]
-    # The first two ops refuse all if the client may create nodes here, but not delete them.
-    created = [_create(upper, acl), _delete(upper)]
-    created += [_create(upper, acl), _create(lower, jute.ephemeral(acl)), jute.END]
+    fleeting = jute.ephemeral(acl)
+    # The first two ops refuse all if the client may create nodes here, but not delete them. Those
+    # after the third do so if it may not do the same with its own nodes.
+    created = [_create(upper, acl), _delete(upper), _create(upper, acl), _set(upper)]
+    created += [_create(lower, fleeting), _delete(lower), _create(lower, fleeting), jute.END]
     deleted = [_delete(lower), _delete(upper), jute.END]
     before = connection.number
     with connection.own_events() as packets:
@@ -94,6 +97,9 @@ def check_writes(connection: ZooKeeperConnection, chroot: str, acl: bytes, deadl
     for reply in replies:
         if isinstance(reply, MetadataStoreError):
             raise reply
+    _check_acl(connection, chroot, replies[1], len(upper), len(lower))
+    if replies[2] == NO_AUTH:
+        raise _shut_out()
     single = parse_reply(replies[2], partial(jute.parse_single, jute.GET_DATA))
     several = parse_reply(replies[3], partial(jute.parse_multi_read, reads, []))
     for found in (single, *(several if isinstance(several, list) else [several])):
@@ -108,12 +114,38 @@ def check_writes(connection: ZooKeeperConnection, chroot: str, acl: bytes, deadl
         raise _unfit(connection, "its recursive watches do not report which path has changed")
 
 
+def _check_acl(
+    connection: ZooKeeperConnection, chroot: str, reply: Reply, upper: int, lower: int
+) -> None:
+    kinds: tuple[jute.Opcode, ...] = (jute.CREATE, jute.DELETE, jute.CREATE, jute.SET_DATA)
+    ops: list[jute.Op] = [(kind, 0, upper) for kind in kinds]
+    ops += [(kind, 0, lower) for kind in kinds[:3]]
+    made = parse_reply(reply, partial(jute.parse_multi, ops))
+    if isinstance(made, jute.Refused):
+        if INVALID_ACL in made.codes:
+            raise connection.refused(INVALID_ACL, chroot or "/")
+        if NO_AUTH in made.codes[len(kinds) - 1 :]:
+            raise _shut_out()
+
+
+def _shut_out() -> AuthenticationError:
+    return AuthenticationError(
+        "the acl of new nodes keeps this client itself from them: its login needs the permissions "
+        "to create, delete, read and write (cdrw)"
+    )
+
+
 def _create(path: bytes, acl: bytes) -> bytes:
     return jute.header_and_length(jute.CREATE, len(path)) + path + jute.NO_DATA + acl
 
 
 def _delete(path: bytes) -> bytes:
     return jute.header_and_length(jute.DELETE, len(path)) + path + jute.version_field(-1)
+
+
+def _set(path: bytes) -> bytes:
+    head = jute.header_and_length(jute.SET_DATA, len(path))
+    return head + path + jute.NO_DATA + jute.version_field(-1)
 
 
 def _unfit(connection: ZooKeeperConnection, reason: str) -> UnsupportedError:

@@ -24,6 +24,7 @@ from ....ops.log import get_logger
 __all__ = [
     "BAD_VERSION",
     "CONNECTION_LOSS",
+    "INVALID_ACL",
     "NODE_EXISTS",
     "NO_AUTH",
     "NO_CHILDREN",
@@ -32,6 +33,7 @@ __all__ = [
     "Fate",
     "UnreadableError",
     "code",
+    "denial",
     "is_conflict",
     "is_of_session",
     "is_unreadable",
@@ -117,6 +119,7 @@ _FATES: Final[dict[type[Exception], Fate]] = {
 }
 
 BAD_VERSION: Final[int] = kazoo.BadVersionError.code
+INVALID_ACL: Final[int] = kazoo.InvalidACLError.code
 NO_NODE: Final[int] = kazoo.NoNodeError.code
 NODE_EXISTS: Final[int] = kazoo.NodeExistsError.code
 CONNECTION_LOSS: Final[int] = kazoo.ConnectionLoss.code
@@ -176,6 +179,13 @@ def refused(number: int, path: str, user: str | None = None) -> MetadataStoreErr
         return UnsupportedError(
             f"ZooKeeper allows no paths below an ephemeral one: {path!r}", path=path
         )
+    if number == INVALID_ACL:
+        return AuthenticationError(
+            f"ZooKeeper refuses the acl for {path!r}: an entry of the scheme 'auth' (creator-all, "
+            "read-all) needs a login that the server has accepted, and others need a scheme that "
+            "it knows, with an id of that scheme's form",
+            path=path,
+        )
     if number == UNIMPLEMENTED:
         # The multi-read is the newest request that this package makes.
         return UnsupportedError(
@@ -188,6 +198,13 @@ def refused(number: int, path: str, user: str | None = None) -> MetadataStoreErr
     return MetadataStoreError(
         f"ZooKeeper refuses the operation on {path!r}: {name_of(number)}", path=path
     )
+
+
+def denial(error: Exception) -> str:
+    """Return why the server refuses the credentials, and what to do about it if that is known."""
+    if isinstance(error, kazoo.SessionClosedRequireSaslError):
+        return "it requires a login with SASL (sasl='digest-md5' or sasl='gssapi')"
+    return repr(error)
 
 
 def name_of(number: int) -> str:

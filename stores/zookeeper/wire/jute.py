@@ -33,13 +33,13 @@ __all__ = [
     "CHECK",
     "CREATE",
     "CREATED",
-    "CREATOR",
     "DELETE",
     "DELETED",
     "EMPTY_MULTI",
     "END",
     "EPHEMERAL",
     "EXISTS",
+    "GET_ACL",
     "GET_CHILDREN",
     "GET_CHILDREN_AND_STAT",
     "GET_DATA",
@@ -51,6 +51,7 @@ __all__ = [
     "REMOVE_WATCHES",
     "REPLACE",
     "SEQUENTIAL",
+    "SET_ACL",
     "SET_DATA",
     "SYNC",
     "SYNC_ROOT",
@@ -58,6 +59,7 @@ __all__ = [
     "Family",
     "Found",
     "Refused",
+    "Right",
     "Op",
     "Opcode",
     "Update",
@@ -89,6 +91,8 @@ DELETE: Final = 2
 EXISTS: Final = 3
 GET_DATA: Final = 4
 SET_DATA: Final = 5
+GET_ACL: Final = 6
+SET_ACL: Final = 7
 GET_CHILDREN: Final = 8
 SYNC: Final = 9
 GET_CHILDREN_AND_STAT: Final = 12
@@ -164,12 +168,21 @@ def _text(text: str) -> bytes:
     return _int.pack(len(raw)) + raw
 
 
-def acl(scheme: str, name: str) -> bytes:
-    """Return a list of one access right, all permissions for ``scheme:name``, and no flags.
+class Right(NamedTuple):
+    """An entry of an access control list: the permissions, as bits, of ``scheme:name``."""
+
+    permissions: int
+    scheme: str
+    name: str
+
+
+def acl(rights: Sequence[Right]) -> bytes:
+    """Return a list of access rights, and no flags.
 
     This follows the value in a create. The node is persistent.
     """
-    return _int.pack(1) + _int.pack(31) + _text(scheme) + _text(name) + _int.pack(0)
+    entries = (_int.pack(bits) + _text(scheme) + _text(name) for bits, scheme, name in rights)
+    return b"".join((_int.pack(len(rights)), *entries, _int.pack(0)))
 
 
 def ephemeral(persistent: bytes) -> bytes:
@@ -186,9 +199,7 @@ def sequential(persistent: bytes, fleeting: bool) -> bytes:
 
 
 #: Everyone may do everything, as with kazoo and ZooKeeper's command line.
-ANYONE: Final = acl("world", "anyone")
-#: Only the user who created the node may access it.
-CREATOR: Final = acl("auth", "")
+ANYONE: Final = acl([Right(31, "world", "anyone")])
 
 
 class ZNode(NamedTuple):

@@ -26,7 +26,9 @@ from kazoo.exceptions import (
     ConnectionClosedError,
     ConnectionDropped,
     KazooException,
+    SessionClosedRequireSaslError,
     SessionExpiredError,
+    UnimplementedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import (
@@ -36,7 +38,7 @@ from kazoo.protocol.connection import (
     WATCH_XID,
     ConnectionHandler,
 )
-from kazoo.protocol.serialization import CloseInstance, Connect, PingInstance, ReplyHeader
+from kazoo.protocol.serialization import SASL, CloseInstance, Connect, PingInstance, ReplyHeader
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import ForceRetryError, KazooRetry
 
@@ -71,6 +73,13 @@ _CONNECT: Final = 2.0
 _TLS_CONNECT: Final = 5.0
 # Seconds that a server has to answer a new connection, doubled each time that one does not.
 _FIRST_ANSWER: Final = 1.0
+# The most messages of a client in a SASL login; GSSAPI needs three or four.
+_SASL_STEPS: Final = 20
+_SASL_REFUSALS: Final = (
+    AuthFailedError.code,
+    SessionClosedRequireSaslError.code,
+    UnimplementedError.code,
+)
 
 # The most bytes of an answer, and of the pieces in which it is read. Memory is allocated for one
 # piece at a time, because the length may be nonsense: a server that speaks HTTP announces 1.2 GB.
@@ -127,9 +136,14 @@ _log: Final = _QuietLogger(_logger, {})
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """The connection's security: TLS, and credentials for ``digest`` (``user:password``)."""
+    """The connection's security: TLS and the login.
+
+    ``digest`` returns the credentials for the scheme of this name (``user:password``). ``sasl``
+    returns a new SASL client for a host, as ``puresasl.client`` defines it.
+    """
 
     digest: Callable[[], str] | None = None
+    sasl: Callable[[str], Any] | None = None
     use_ssl: bool = False
     check_hostname: bool = True
     files: TlsFiles = NO_FILES
@@ -338,6 +352,9 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
     _concealed: int | None = None
     # When the first request was sent since the server was last heard; ``None`` if none was.
     _unanswered_since: float | None = None
+    # The host of this attempt, and whether a SASL login has succeeded before.
+    _host = ""
+    _was_in = False
 
     def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
         if xid and xid != AUTH_XID:  # a greeting has none, and logins are answered elsewhere
@@ -359,9 +376,51 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
         if isinstance(request, Connect):
             greeting, _ = result
             if greeting.time_out > 0:
+                if self.client.sasl is not None:
+                    self._log_in(timeout)
                 self._check_session(request.session_id, greeting.session_id, timeout)
             self.handler.greeting = Greeting(greeting.session_id, greeting.time_out / 1000.0, sent)
         return result
+
+    def _log_in(self, timeout: float) -> None:
+        """Log in with SASL, before kazoo reports the connection and anything else is sent.
+
+        kazoo's own login asks a server without SASL for ever. It also takes a connection that
+        breaks meanwhile, and a missing ticket, for a refusal, after which it gives up for good.
+        """
+        self.handler.greets = False  # the server has answered
+        token: bytes | None = None
+        try:
+            sasl = self.client.sasl(self._host)
+            for xid in range(1, _SASL_STEPS):
+                answer = sasl.process(token)
+                if sasl.complete and not answer:
+                    break
+                super()._submit(SASL(answer or b""), timeout, xid)
+                header, packet, offset = self._read_header(timeout)
+                if header.xid != xid or header.err not in (0, *_SASL_REFUSALS):
+                    raise ConnectionDropped(f"an unexpected answer to the SASL login: {header}")
+                if header.err:
+                    raise AuthFailedError("it refuses the SASL login")
+                token, _ = SASL.deserialize(packet, offset)
+                if sasl.complete:
+                    break
+                if token is None:
+                    raise AuthFailedError("it has no SASL login (authProvider, JAAS)")
+            else:
+                raise AuthFailedError("its SASL login does not end")
+            sasl.dispose()
+        except AuthFailedError as error:
+            self.handler.last_error = error
+            raise
+        except (OSError, KazooException, KazooTimeoutError) as error:
+            self.handler.last_error = ConnectionDropped(f"during the SASL login: {error}")
+            raise
+        except Exception as error:  # of the library: no ticket, or a server that proves nothing
+            kind = ConnectionDropped if self._was_in else AuthFailedError
+            self.handler.last_error = failure = kind(f"the SASL login failed: {error}")
+            raise failure from error
+        self._was_in = True
 
     def _check_session(self, asked: int, given: int, timeout: float) -> None:
         """Give up a session that does not continue what this client has seen."""
@@ -406,6 +465,7 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
     def _connect(self, *where: Any) -> Any:
         self._touch = 0, -math.inf
         self._unanswered_since = None
+        self._host = where[0]
         if self._away_since is None:
             self._away_since = time.monotonic()
         if self.client.login is not None:
@@ -576,6 +636,13 @@ class _Client(KazooClient):  # type: ignore[misc]
 
     #: Returns the login for a new connection.
     login: Callable[[], str] | None = None
+    #: Returns a SASL client for a new connection to a host.
+    sasl: Callable[[str], Any] | None = None
+
+    def _make_state_change(self, state: Any) -> None:
+        if self._state == KeeperState.AUTH_FAILED:
+            self.state = None  # kazoo reports no change if there was no session before
+        super()._make_state_change(state)
 
     def _call(self, request: Any, async_object: Any) -> Any:
         if self._state not in _TAKING:
@@ -610,6 +677,6 @@ def new_client(
         keyfile=security.files.key,
         keyfile_password="",  # without one, OpenSSL asks on the terminal for that of a new key
     )
-    client.login = security.digest
+    client.login, client.sasl = security.digest, security.sasl
     client._connection = _Line(client, client._conn_retry.copy(), logger=client.logger)
     return client

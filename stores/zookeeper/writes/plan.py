@@ -27,12 +27,10 @@ from .forms import ANY_VERSION, ONLY_EPHEMERAL
 from .groups import CREATE_OVERHEAD, DELETE_OVERHEAD, Changes, Group
 from .transactions import TransactionPlanner
 
-__all__ = ["OP_OVERHEAD", "REQUEST_OVERHEAD", "MultiPlan", "add_puts"]
+__all__ = ["REQUEST_OVERHEAD", "MultiPlan", "add_puts"]
 
 #: xid, opcode and the end of the list.
 REQUEST_OVERHEAD: Final = 17
-#: The most bytes that a put has beside path and value.
-OP_OVERHEAD: Final = CREATE_OVERHEAD + 32
 
 bind(only_ephemeral=ONLY_EPHEMERAL)
 

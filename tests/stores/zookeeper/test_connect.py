@@ -188,8 +188,10 @@ def test_a_chroot_whose_making_was_not_answered(
     ("url", "options", "message"),
     [
         ("zookeeper://h?colour=red", {}, "no option 'colour'"),
-        ("zookeeper://h?acl=none", {}, "open or creator"),
-        ("zookeeper://h?acl=creator", {}, "username"),
+        ("zookeeper://h?acl=none", {}, "one of open, creator-all, read-all, or"),
+        ("zookeeper://h?acl=digest:me:secret:r", {}, "must not contain the hash"),
+        ("zookeeper://h", {"acl": "digest:me:secret:r"}, "digest:user:HASH:permissions"),
+        ("zookeeper://h?acl=creator-all", {}, "username"),
         ("zookeeper://h?jute_maxbuffer=1", {}, "at least 1024"),
         ("zookeeper://h?use_ssl=maybe", {}, "true or false"),
         ("zookeeper://h?use_ssl=true&ca=/no/such.pem", {}, "must name a file"),
@@ -200,6 +202,8 @@ def test_a_chroot_whose_making_was_not_answered(
         ("zookeeper://h", {"username": "anna"}, "or neither"),
         ("zookeeper://h", {"password": "secret"}, "or neither"),
         ("zookeeper://h", {"username": "an:na", "password": "secret"}, "not contain ':'"),
+        ("zookeeper://h", {"username": "anna", "sasl": "digest-md5"}, "needs both"),
+        ("zookeeper://h", {"username": "a", "password": "€", "sasl": "digest-md5"}, "Latin-1"),
     ],
 )
 def test_settings_that_cannot_be_used(url: str, options: dict[str, str], message: str) -> None:
@@ -245,7 +249,7 @@ def test_a_password_file_is_read_again_for_each_connection(
     url = fresh_url("zookeeper").replace(zookeeper_server.address, line.address)
     login = ConnectOptions(username="anna", password="first", password_file=str(file))
     file.write_text("first")
-    with closing(connect(f"{url}?acl=creator", login)) as backend:
+    with closing(connect(f"{url}?acl=creator-all", login)) as backend:
         backend.write([Put("/a", b"1")], soon())
         for password, kind in (("second", AuthenticationError), ("first", Stat)):
             file.write_text(password)

@@ -310,8 +310,8 @@ def test_ephemerals_without_slots(backend: ZooKeeperBackend, other: KazooClient)
 
 
 def test_ephemerals_have_the_rights_of_other_nodes(url: str, zookeeper_server: object) -> None:
-    """With ``acl=creator``, nobody else may read or change ephemeral and sequential values."""
-    mine = connected(f"{url}?acl=creator", username="me", password="secret")
+    """With ``acl=creator-all``, nobody else may read or change ephemeral and sequential values."""
+    mine = connected(f"{url}?acl=creator-all", username="me", password="secret")
     theirs = connected(url, create=False)
     paths = [stat.path for stat in write(mine, *_both(mine))]
 

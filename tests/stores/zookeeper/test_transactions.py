@@ -521,7 +521,7 @@ def test_a_lost_transaction_whose_stat_is_gone(
 def test_permissions_of_a_part(url: str, zookeeper_server: object) -> None:
     """A part that the user may not execute refuses the transaction, and only that."""
     theirs = connected(url)
-    mine = connected(f"{url}?acl=creator", username="me", password="secret")
+    mine = connected(f"{url}?acl=creator-all", username="me", password="secret")
     write(mine, Put("/mine", b""), Put("/mine/a", b""))
     write(theirs, Put("/open", b""))
 

@@ -813,7 +813,7 @@ def test_a_prefix_that_may_not_be_read(
     """Wrong credentials end the call at once, whether or not the path has children."""
     url = fresh_url("zookeeper")
     anna = {"username": "anna", "password": "anna's"}
-    with closing(connected(f"{url}?acl=creator", **anna)) as owner:
+    with closing(connected(f"{url}?acl=creator-all", **anna)) as owner:
         put(owner, "/leaf", "/parent/x")
         seen = Seen(owner, "/")
         with closing(connected(url, username="anna", password="wrong")) as intruder:
@@ -898,7 +898,7 @@ def test_tls_with_certificates_and_a_login(own_directory: Callable[[str], Path])
     anna = {"username": "anna", "password": "anna's"}
     flags = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
     with TlsZooKeeper(own_directory("zookeeper"), jvm_flags=flags, tick_time=500) as server:
-        url = f"{server.tls_url('anna')}&acl=creator"
+        url = f"{server.tls_url('anna')}&acl=creator-all"
         with bk.open_store(url, **anna) as store, closing(connected(url, **anna)) as backend:
             seen = Seen(backend, "/")
             first = backend.session.valid_until()
@@ -914,6 +914,13 @@ def test_tls_with_certificates_and_a_login(own_directory: Callable[[str], Path])
                 pytest.raises(AuthenticationError),
             ):
                 Seen(eve, "/0")
+        # Its certificate alone is a login, too.
+        with bk.open_store(f"{server.tls_url('bert')}&acl=read-all") as store:
+            store.put("/bert", b"1").result()
+            entries = store.get_acl("/bert").entries
+            assert entries[0].startswith("x509:CN=bert,OU=")
+            store.set_acl("/bert", ",".join(entries))
+            assert store.get_acl("/bert").entries == entries
 
 
 def test_nothing_comes_between_events_that_are_lost_and_their_gap(

@@ -644,9 +644,9 @@ def test_many_that_are_not_permitted(backend: ZooKeeperBackend, other: Chroot) -
 
 
 def test_nodes_of_the_logged_in_are_theirs(opened: Connect) -> None:
-    """With acl=creator, a user's nodes are closed to others, and open to the user anywhere."""
+    """With acl=creator-all, a user's nodes are closed to others, and open to the user anywhere."""
     login = {"username": "anna", "password": "secret"}
-    write(opened("?acl=creator", **login), Put("/a/b", b"1"))
+    write(opened("?acl=creator-all", **login), Put("/a/b", b"1"))
 
     assert kinds(write(opened(), Put("/a/b", b"2"), Put("/a/c", b"2"))) == [
         AuthenticationError,
