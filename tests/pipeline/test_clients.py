@@ -39,7 +39,7 @@ def test_a_client_is_used_again(options: SourceOptions) -> None:
     """Later tasks of a process get the client of the first, whatever else their options say."""
     with client(options) as first:
         pass
-    with client(replace(options, prefix="/x", rate_limit=5.0)) as second:
+    with client(replace(options, prefix="/x", partitions=5)) as second:
         assert second is first
 
 
