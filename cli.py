@@ -19,7 +19,17 @@ from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from . import MetadataStoreError, StoreKind
-from .commands import completion, load, named_stores, output, transactions, values, walks, watches
+from .commands import (
+    completion,
+    load,
+    locks,
+    named_stores,
+    output,
+    transactions,
+    values,
+    walks,
+    watches,
+)
 from .commands.arguments import InputError, Run, add_common
 from .ops.acceleration import ACCELERATED, REASON
 from .ops.exit_codes import BAD_INPUT, INTERRUPTED, OK, ending_signals, exit_code
@@ -35,7 +45,7 @@ exit codes:
   0  success
   1  the store refused: no value at the path (scan, count, ls: nor below it), another version,
      values below it, no permission, damaged data; load: at least one record was a conflict or
-     ended with an error
+     ended with an error; locks: nobody is in line
   2  no connection: the store cannot be reached or opened, or its answer did not come in time
   3  bad input: arguments, paths, settings, values too large, unreadable files, corrupt lines
   130 after an interrupt (Ctrl-C), 143 after SIGTERM, 129 after SIGHUP, 141 after the reader of
@@ -275,7 +285,7 @@ def _parser(argv: Sequence[str], *, whole: bool = False) -> argparse.ArgumentPar
         command.set_defaults(run=run)
         return command
 
-    for group in (values, walks, watches, transactions, load):
+    for group in (values, walks, watches, locks, transactions, load):
         group.declare(add)
     for command in commands.choices.values():
         add_common(command)

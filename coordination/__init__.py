@@ -55,6 +55,7 @@ from .async_leaders import AsyncLeaderWatch
 from .async_locks import AsyncLock, AsyncSemaphore
 from .async_memberships import AsyncMembership
 from .async_work import AsyncJob, AsyncWorkQueue
+from .contenders import Participant
 from .entries import NOT_CACHED, CacheResult
 from .members import Member
 from .serdes import Serde, bytes_serde, dataclass_serde, json_serde, msgspec_serde
@@ -91,6 +92,7 @@ __all__ = [
     "Member",
     "Membership",
     "MetadataCache",
+    "Participant",
     "Semaphore",
     "Serde",
     "WorkQueue",

@@ -27,7 +27,7 @@ def errors(store: bk.MetadataStore) -> None:
             pass
     except bk.LockBusyError as error:
         assert_type(error.value, bytes | None)
-    except bk.LockLostError:
+    except (bk.LockLostError, bk.LockCancelledError):
         pass
     except bk.ValueDecodeError as error:
         assert_type(error.version, int | None)
@@ -51,6 +51,9 @@ def locks_of_threads(store: bk.MetadataStore, other: bk.AsyncMetadataStore) -> N
     lock.release()
     semaphore = bk.Semaphore(store, "/s", 3, b"me")
     semaphore.acquire()
+    semaphore.cancel()
+    assert_type(semaphore.holders() + lock.contenders(), list[bk.Participant])
+    assert_type(bk.Election(store, "/e").run(lambda lost: lost.is_set()), bool)
     fenced = bk.fenced(store, semaphore)
     assert_type(fenced, bk.FencedStore)
     assert_type(fenced.put("/a", b""), Future[bk.Stat])
@@ -151,6 +154,13 @@ async def locks_of_tasks(store: bk.AsyncMetadataStore, other: bk.MetadataStore) 
     await lock.release()
     semaphore = bk.AsyncSemaphore(store, "/s", 3, b"me")
     await semaphore.acquire()
+    semaphore.cancel()
+    assert_type(await semaphore.holders() + await lock.contenders(), list[bk.Participant])
+
+    async def lead(lost: Any) -> bool:
+        return bool(lost.is_set())
+
+    assert_type(await bk.AsyncElection(store, "/e").run(lead), bool)
     fenced = bk.async_fenced(store, semaphore)
     assert_type(fenced, bk.AsyncFencedStore)
     assert_type(await fenced.put("/a", b""), bk.Stat)
