@@ -53,6 +53,7 @@ def locks_of_threads(store: bk.MetadataStore, other: bk.AsyncMetadataStore) -> N
     semaphore.acquire()
     semaphore.cancel()
     assert_type(semaphore.holders() + lock.contenders(), list[bk.Participant])
+    assert_type(bk.Counter(store, "/c").add(-1), int)
     assert_type(bk.Election(store, "/e").run(lambda lost: lost.is_set()), bool)
     fenced = bk.fenced(store, semaphore)
     assert_type(fenced, bk.FencedStore)
