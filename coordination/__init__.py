@@ -20,7 +20,7 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 - ``members``: the members of a group, and the format of their values: pure functions
 - ``async_groups``: the members of a group, and its listeners
 - ``async_memberships``: one membership of this process, through all of its incarnations
-- ``async_barriers``: a barrier that processes enter together and leave together
+- ``async_barriers``: a barrier that processes wait for, and one that they enter together
 - ``job_board``: the jobs of a queue, and which of them look free: a pure object
 - ``async_work``: the queue of jobs, and claims to them
 - ``async_listeners``: delivers events to an application
@@ -33,7 +33,7 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 - ``crossings``: waits of threads for each other, which would never end
 """
 
-from ._sync.barriers import DoubleBarrier
+from ._sync.barriers import Barrier, DoubleBarrier
 from ._sync.cache import MetadataCache
 from ._sync.cache_watch import CacheListener
 from ._sync.counters import Counter
@@ -44,7 +44,7 @@ from ._sync.leaders import LeaderWatch
 from ._sync.locks import Lock, Semaphore
 from ._sync.memberships import Membership
 from ._sync.work import Job, WorkQueue
-from .async_barriers import AsyncDoubleBarrier
+from .async_barriers import AsyncBarrier, AsyncDoubleBarrier
 from .async_cache import AsyncMetadataCache
 from .async_cache_watch import AsyncCacheListener
 from .async_counters import AsyncCounter
@@ -62,6 +62,7 @@ from .serdes import Serde, bytes_serde, dataclass_serde, json_serde, msgspec_ser
 
 __all__ = [
     "NOT_CACHED",
+    "AsyncBarrier",
     "AsyncCacheListener",
     "AsyncCounter",
     "AsyncDoubleBarrier",
@@ -77,6 +78,7 @@ __all__ = [
     "AsyncMetadataCache",
     "AsyncSemaphore",
     "AsyncWorkQueue",
+    "Barrier",
     "CacheListener",
     "CacheResult",
     "Counter",

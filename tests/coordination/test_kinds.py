@@ -22,7 +22,7 @@ def makers(prefix: str) -> dict[str, Callable[[Any], object]]:
 
     fence = face.async_fenced if prefix else face.fenced
     lock: Any = type("Held", (), {"check": lambda _: bk.Check("/p", 0)})()
-    simple = ("Lock", "Election", "Group", "WorkQueue", "Counter", "MetadataCache")
+    simple = ("Lock", "Election", "Group", "WorkQueue", "Counter", "MetadataCache", "Barrier")
     return {
         **{name: of(name) for name in simple},
         "Semaphore": of("Semaphore", 1),

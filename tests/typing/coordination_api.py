@@ -54,6 +54,7 @@ def locks_of_threads(store: bk.MetadataStore, other: bk.AsyncMetadataStore) -> N
     semaphore.cancel()
     assert_type(semaphore.holders() + lock.contenders(), list[bk.Participant])
     assert_type(bk.Counter(store, "/c").add(-1), int)
+    assert_type(bk.Barrier(store, "/b").create(), bool)
     assert_type(bk.Election(store, "/e").run(lambda lost: lost.is_set()), bool)
     fenced = bk.fenced(store, semaphore)
     assert_type(fenced, bk.FencedStore)
@@ -157,6 +158,8 @@ async def locks_of_tasks(store: bk.AsyncMetadataStore, other: bk.MetadataStore) 
     await semaphore.acquire()
     semaphore.cancel()
     assert_type(await semaphore.holders() + await lock.contenders(), list[bk.Participant])
+
+    assert_type(await bk.AsyncBarrier(store, "/b").wait(1.0), None)
 
     async def lead(lost: Any) -> bool:
         return bool(lost.is_set())
