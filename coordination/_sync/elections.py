@@ -156,6 +156,8 @@ class Election(Hold):
     def run(self, call: Callable[[Signal], _T], timeout: float | None = None) -> _T:
         """Lead once: wait for the leadership, call a function, resign, and return its result.
 
+        One object has one candidacy: of calls that share it, the first to end resigns for all.
+
         Args:
             call: receives ``lost`` of this term, which is set when the term is over. It should then
                 return soon: another candidate may lead already, or this one, in a later term.
