@@ -23,6 +23,7 @@ from .commands import (
     acls,
     completion,
     load,
+    locks,
     named_stores,
     output,
     transactions,
@@ -45,7 +46,7 @@ exit codes:
   0  success
   1  the store refused: no value at the path (scan, count, ls: nor below it), another version,
      values below it, no permission, damaged data; load: at least one record was a conflict or
-     ended with an error
+     ended with an error; locks: nobody is in line
   2  no connection: the store cannot be reached or opened, or its answer did not come in time
   3  bad input: arguments, paths, settings, values too large, unreadable files, corrupt lines
   130 after an interrupt (Ctrl-C), 143 after SIGTERM, 129 after SIGHUP, 141 after the reader of
@@ -285,7 +286,7 @@ def _parser(argv: Sequence[str], *, whole: bool = False) -> argparse.ArgumentPar
         command.set_defaults(run=run)
         return command
 
-    for group in (values, walks, watches, transactions, load, acls):
+    for group in (values, walks, watches, locks, transactions, load, acls):
         group.declare(add)
     for command in commands.choices.values():
         add_common(command)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 from ..ops.errors import StoreUnavailableError
@@ -58,8 +59,39 @@ def finish(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     return call(*args, **kwargs)
 
 
-#: An event that happens once, and that any number of threads can await.
-Signal = threading.Event
+class Signal:
+    """An event that happens once, and that any number of threads can await.
+
+    A signal handler may set it in the middle of a wait, whose lock in ``threading.Event`` it would
+    wait for. So this has no lock: a thread that waits shows its gate before it looks at the flag.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+        self._gates: list[threading.Lock] = []
+
+    def set(self) -> None:
+        """Say that it has happened."""
+        self._set = True
+        for gate in tuple(self._gates):
+            with suppress(RuntimeError):  # Another call has opened it.
+                gate.release()
+
+    def is_set(self) -> bool:
+        """Whether it has happened."""
+        return self._set
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for it, at most ``timeout`` seconds; return whether it has happened."""
+        gate = threading.Lock()
+        gate.acquire()
+        self._gates.append(gate)
+        try:
+            if not self._set:
+                gate.acquire(timeout=-1 if timeout is None else max(timeout, 0.0))
+        finally:
+            self._gates.remove(gate)
+        return self._set
 
 
 class Gate:
@@ -89,10 +121,6 @@ class Gate:
     def leave(self) -> None:
         """Let the next one through."""
         self._lock.release()
-        self.forget()
-
-    def forget(self) -> None:
-        """Let another thread call ``leave`` for this one, which may wait here again."""
         self._threads.discard(threading.get_ident())
 
     def __enter__(self) -> None:

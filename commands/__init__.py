@@ -10,6 +10,7 @@
 - ``transactions``: ``txn``, which executes the operations of a file together.
 - ``completion``: ``completion``, which writes a shell's script for completion.
 - ``watches``: ``watch``, which writes the changes under a path.
+- ``locks``: ``locks``, which lists who holds a lock, and who waits for it.
 - ``top``: ``top``, which shows a running client.
 - ``top_view``: how it looks in a terminal.
 - ``hubs``: ``hubs list``, ``topics``, ``drain``, ``watch`` and ``simulate``.

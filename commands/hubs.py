@@ -6,7 +6,7 @@ import argparse
 import importlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from ..ops.exit_codes import NO_CONNECTION, OK, REFUSED
 from ..pipeline.arguments import seconds
 from .arguments import Run, add_common, open_named
 from .named_stores import in_place
-from .output import Format, tell, write, write_json, write_rows
+from .output import tell, write_json, write_table
 from .watches import until_closed
 
 __all__ = ["add_arguments", "run"]
@@ -125,7 +125,7 @@ def _list(arguments: argparse.Namespace) -> int:
                 }
             rows.append(row)
     titles = ("hub", "state", "topics", "message_rate", "connections", "capacity", "score")
-    _write_table(titles, [{**row, "state": _state(row)} for row in rows], rows, arguments.output)
+    write_table(titles, [{**row, "state": _state(row)} for row in rows], rows, arguments.output)
     if not rows:
         tell(f"no hub belongs to {arguments.region}: name the region with --region")
     return OK if rows else REFUSED
@@ -170,7 +170,7 @@ def _topics(arguments: argparse.Namespace) -> int:
             }
         )
     shown = [{**row, "hub": row["hub"] or "-"} for row in rows]
-    _write_table(("topic", "hub", "epoch"), shown, rows, arguments.output)
+    write_table(("topic", "hub", "epoch"), shown, rows, arguments.output)
     return OK
 
 
@@ -244,20 +244,3 @@ def _shown(store: MetadataStore, region: str, event: WatchEvent) -> dict[str, An
 
 def _epoch(found: GetResult) -> int:
     return found.stat.version + 1
-
-
-def _write_table(
-    titles: Sequence[str],
-    shown: Sequence[Mapping[str, Any]],
-    rows: Sequence[Mapping[str, Any]],
-    output: Format,
-) -> None:
-    """Write rows: for a table, those columns of ``shown`` that have titles."""
-    if output != "table":
-        write_rows(((row, "") for row in rows), output)
-        return
-    lines = [titles, *([str(row.get(title, "")) for title in titles] for row in shown)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = (f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
-        write(f"{'  '.join(cells).rstrip()}\n".encode())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO, TypeAlias
 
@@ -24,6 +24,7 @@ __all__ = [
     "one_line",
     "plain_stat",
     "readable_stat",
+    "readable_time",
     "tell",
     "tell_foreign",
     "tell_nothing",
@@ -33,6 +34,7 @@ __all__ = [
     "write_json",
     "write_record",
     "write_rows",
+    "write_table",
 ]
 
 #: The values of ``--output``.
@@ -143,6 +145,23 @@ def write_rows(rows: Iterable[tuple[Mapping[str, Any], str]], output: Format) ->
         write(b"[]\n" if before == "[\n" else b"\n]\n")
 
 
+def write_table(
+    titles: Sequence[str],
+    shown: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+    output: Format,
+) -> None:
+    """Write rows: for a table, those columns of ``shown`` that have titles."""
+    if output != "table":
+        write_rows(((row, "") for row in rows), output)
+        return
+    lines = [titles, *([str(row.get(title, "")) for title in titles] for row in shown)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
+        write(f"{'  '.join(cells).rstrip()}\n".encode())
+
+
 def plain_stat(stat: Stat) -> dict[str, Any]:
     """Return the fields of a stat for JSON."""
     return {
@@ -180,15 +199,17 @@ def json_line(stat: Stat, value: bytes) -> str:
 
 def readable_stat(stat: Stat) -> dict[str, Any]:
     """Return the fields of a stat for a table."""
-    times = {
-        name: "unknown" if at is None else datetime.fromtimestamp(at / 1000, UTC).isoformat()
-        for name, at in (("created", stat.created), ("modified", stat.modified))
-    }
-    readable = {**plain_stat(stat), **times}
+    created, modified = readable_time(stat.created), readable_time(stat.modified)
+    readable = {**plain_stat(stat), "created": created, "modified": modified}
     del readable["owned"]  # This session ends with the command.
     if not readable.pop("ephemeral"):
         return readable
     return {**readable, "ephemeral": "yes"}
+
+
+def readable_time(at: int | None) -> str:
+    """Return a time of a stat as text."""
+    return "unknown" if at is None else datetime.fromtimestamp(at / 1000, UTC).isoformat()
 
 
 def one_line(value: bytes) -> str:

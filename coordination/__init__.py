@@ -20,7 +20,7 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 - ``async_groups``: the members of a group, and its listeners
 - ``async_memberships``: one membership of this process, through all of its incarnations
 - ``async_persistent``: an ephemeral value that is created again after each lost session
-- ``async_barriers``: a barrier that processes enter together and leave together
+- ``async_barriers``: a barrier that processes wait for, and one that they enter together
 - ``job_board``: the jobs of a queue, and which of them look free: a pure object
 - ``async_work``: the queue of jobs, and claims to them
 - ``async_following``: a view that a watch keeps current, in the background
@@ -32,7 +32,7 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 
 from ..ops.results import CacheResult
 from ..ops.serdes import Serde, bytes_serde, dataclass_serde, json_serde, msgspec_serde
-from ._sync.barriers import DoubleBarrier
+from ._sync.barriers import Barrier, DoubleBarrier
 from ._sync.cache import MetadataCache
 from ._sync.cache_watch import CacheListener
 from ._sync.counters import Counter
@@ -44,7 +44,7 @@ from ._sync.locks import Lock, Semaphore
 from ._sync.memberships import Membership
 from ._sync.persistent import PersistentEphemeral
 from ._sync.work import Job, WorkQueue
-from .async_barriers import AsyncDoubleBarrier
+from .async_barriers import AsyncBarrier, AsyncDoubleBarrier
 from .async_cache import AsyncMetadataCache
 from .async_cache_watch import AsyncCacheListener
 from .async_counters import AsyncCounter
@@ -56,11 +56,13 @@ from .async_locks import AsyncLock, AsyncSemaphore
 from .async_memberships import AsyncMembership
 from .async_persistent import AsyncPersistentEphemeral
 from .async_work import AsyncJob, AsyncWorkQueue
+from .contenders import Participant
 from .entries import NOT_CACHED
 from .members import Member
 
 __all__ = [
     "NOT_CACHED",
+    "AsyncBarrier",
     "AsyncCacheListener",
     "AsyncCounter",
     "AsyncDoubleBarrier",
@@ -77,6 +79,7 @@ __all__ = [
     "AsyncPersistentEphemeral",
     "AsyncSemaphore",
     "AsyncWorkQueue",
+    "Barrier",
     "CacheListener",
     "CacheResult",
     "Counter",
@@ -92,6 +95,7 @@ __all__ = [
     "Member",
     "Membership",
     "MetadataCache",
+    "Participant",
     "PersistentEphemeral",
     "Semaphore",
     "Serde",

@@ -31,7 +31,7 @@ __all__ = ["AsyncCounter"]
 
 # The largest value at the path, so that other clients can read it as a signed 64-bit integer.
 _END: Final = 2**63 - 1
-_NUMBER: Final = re.compile(rb"[0-9]{1,19}")
+_NUMBER: Final = re.compile(rb"-?[0-9]{1,19}")
 
 
 class AsyncCounter:
@@ -116,6 +116,30 @@ class AsyncCounter:
             self._gate.leave()
         return numbers
 
+    async def add(self, n: int) -> int:
+        """Add ``n`` to the value at the path, and return the value after it: a shared sum.
+
+        It costs two requests. The sum begins at 0, and may become negative. A path serves either
+        for a sum or for unique numbers: a negative ``n`` would let numbers be handed out again.
+
+        Args:
+            n: an int between -2**63 and 2**63; a negative one subtracts.
+
+        Raises:
+            InvalidSettingError: ``n`` is not such an int.
+            IndeterminateError: a put had no answer; ``n`` may have been added.
+            OverflowError: the sum would leave the range of signed 64-bit integers.
+            ValueDecodeError: the value at the path is not a number.
+            MetadataStoreError: a request has failed, and nothing was added.
+        """
+        if type(n) is not int or not -_END <= n <= _END:
+            raise InvalidSettingError(f"n must be an int of at most 64 bits, not {n!r:.80}")
+        await self._enter()
+        try:
+            return (await self._take(n, adds=True)).stop
+        finally:
+            self._gate.leave()
+
     async def _next_of_new_block(self) -> int:
         await self._enter()
         try:
@@ -144,34 +168,42 @@ class AsyncCounter:
             self._gate.leave()
             raise self._failure.for_path(self._path) from self._failure.__cause__
 
-    async def _take(self, n: int) -> range:
-        """Take ``n`` numbers from the store."""
+    async def _take(self, n: int, *, adds: bool = False) -> range:
+        """Move the value at the path on by ``n``; return the numbers between.
+
+        ``adds`` says that it is a sum, so that it must not move twice, and may be negative.
+        """
         conflicts = AsyncConflicts(self._store.operation_timeout, self._path)
         while True:
             try:
                 found = await self._store.get(self._path)
-                # A value that was lowered by hand must not lower the numbers of this object.
-                start = max(self._first_free(found), self._end)
-                if start + n > _END:
-                    raise OverflowError(f"{self._path} has fewer than {n} numbers left")
+                start = self._number(found, -_END if adds else 0)
+                if not adds:  # A value that was lowered by hand must not lower the numbers.
+                    start = max(start, self._end)
+                if abs(start + n) > _END:
+                    raise OverflowError(f"{self._path} is at {start}, and has no room for {n} more")
                 expected = ABSENT if found is None else found.stat.version
                 try:
                     await self._store.put(self._path, b"%d" % (start + n), expected)
                 except MetadataStoreError as error:
+                    if adds and error.outcome == "unknown":
+                        raise
                     # If the outcome is unknown, the block may be taken. If so, the next read of the
                     # path skips it.
                     await conflicts.pause(error)
                     continue
             except MetadataStoreError as error:
-                self._failure, self._failed_at = error, time.monotonic()
+                if error.outcome != "unknown":  # The others have sent nothing yet.
+                    self._failure, self._failed_at = error, time.monotonic()
                 raise
-            self._end = start + n
+            if not adds:
+                self._end = start + n
             return range(start, start + n)
 
-    def _first_free(self, found: GetResult | None) -> int:
+    def _number(self, found: GetResult | None, least: int) -> int:
         if found is None:
             return 0
-        if _NUMBER.fullmatch(found.value) and (number := int(found.value)) <= _END:
+        if _NUMBER.fullmatch(found.value) and least <= (number := int(found.value)) <= _END:
             return number
         raise ValueDecodeError(
             f"{self._path} holds {shape(found.value)}, which is no number of a counter",

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, TypeVar
 
 from ..batching import AsyncMetadataStore
 from ..batching.async_background import AsyncSignal, async_spawn
@@ -23,6 +23,7 @@ from ..batching.async_listeners import AsyncListener, still_open
 from ..ops.backoff import Backoff
 from ..ops.errors import (
     LockBusyError,
+    LockCancelledError,
     LockLostError,
     MetadataStoreError,
     StoreClosedError,
@@ -34,7 +35,7 @@ from ..ops.sessions import SessionState
 from .async_claims import AsyncClaim
 from .async_holds import AsyncHold
 from .async_leaders import AsyncLeaderWatch
-from .contenders import EXCLUSIVE
+from .contenders import EXCLUSIVE, Participant
 from .deadlines import Deadline
 
 __all__ = ["AsyncElection", "AsyncElectionListener"]
@@ -46,6 +47,8 @@ _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 _GRACE: Final = 2.0
 # Seconds until a leader whose time has passed has certainly noticed it.
 _NOTICE: Final = 0.01
+
+_T = TypeVar("_T")
 
 ElectionEvent = Literal["leading", "following", "lost"]
 
@@ -137,6 +140,7 @@ class AsyncElection(AsyncHold):
 
         Raises:
             LockBusyError: another candidate led for ``timeout`` seconds. It has the leader's value.
+            LockCancelledError: :meth:`cancel` was called in the meantime.
             LockLostError: :meth:`resign` was called in the meantime.
             StoreClosedError: the store or this object is closed.
             MetadataStoreError: a request has failed permanently.
@@ -156,6 +160,41 @@ class AsyncElection(AsyncHold):
         if not elected:
             raise await self._busy(timeout)
 
+    async def run(
+        self, call: Callable[[AsyncSignal], Awaitable[_T]], timeout: float | None = None
+    ) -> _T:
+        """Lead once: wait for the leadership, call a function, resign, and return its result.
+
+        One object has one candidacy: of calls that share it, the first to end resigns for all.
+
+        Args:
+            call: receives ``lost`` of this term, which is set when the term is over. It should then
+                return soon: another candidate may lead already, or this one, in a later term.
+            timeout: as for :meth:`campaign`.
+
+        Raises:
+            LockLostError: the term was over before the function returned.
+            MetadataStoreError: as for :meth:`campaign` and :meth:`resign`. After an exception of
+                the function, which is passed on, an error of ``resign`` is only logged.
+        """
+        await self.campaign(timeout)
+        claim = self._claim
+        if claim is None:  # Somebody has resigned meanwhile.
+            raise self._not_held()
+        try:
+            result = await call(claim.lost)
+        except BaseException:
+            try:
+                await self.resign()
+            except MetadataStoreError as failure:
+                log.info("a leader did not resign", path=self.path, reason=str(failure))
+            raise
+        held = claim.held_until() > time.monotonic()
+        await self.resign()
+        if not held:
+            raise claim.loss()
+        return result
+
     def stand(self) -> None:
         """Stand for election in the background, without waiting; see :meth:`add_listener`.
 
@@ -163,6 +202,23 @@ class AsyncElection(AsyncHold):
             StoreClosedError: the store or this object is closed.
         """
         self._begin(campaign=False)
+
+    def cancel(self) -> None:
+        """Leave the line, unless this candidate leads, from any thread or task.
+
+        Calls of :meth:`campaign` that wait end at once, with ``LockCancelledError``, and
+        :meth:`stand` is over. A leader stays. When this call has returned, this object does not
+        become the leader before it stands again.
+        """
+        self._store._check_caller()
+        with self._lock:
+            candidacy = self._candidacy
+            if candidacy is None or self.is_leader():
+                return
+            why = f"the candidacy for {self.path} was cancelled"
+            claim = self._finish(candidacy, LockCancelledError(why, path=self.path))
+        if claim is not None:
+            claim.lose()
 
     async def resign(self) -> None:
         """Give up the leadership, or the candidacy. The next in line leads.
@@ -238,6 +294,10 @@ class AsyncElection(AsyncHold):
             MetadataStoreError: the store cannot be read.
         """
         return await self._lobby.first_value()
+
+    async def candidates(self) -> list[Participant]:
+        """Return the candidates, the leader first; see :meth:`Lock.contenders`."""
+        return await self._lobby.participants(1)
 
     def observe(self) -> AsyncLeaderWatch:
         """Iterate over the leader's values: first the current one, then one for each change."""

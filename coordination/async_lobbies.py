@@ -32,11 +32,17 @@ from typing import Final
 from ..batching import AsyncMetadataStore
 from ..batching.async_background import AsyncGate, AsyncSignal
 from ..ops.backoff import Backoff
-from ..ops.errors import MetadataStoreError, SessionLostError, passes, passes_anew
+from ..ops.errors import (
+    InvalidSettingError,
+    MetadataStoreError,
+    SessionLostError,
+    passes,
+    passes_anew,
+)
 from ..ops.paths import check_path
 from .async_claims import AsyncClaim, async_warden
 from .async_kinds import async_check_store
-from .contenders import Contender, Need, blocking, line_of, parse
+from .contenders import Contender, Need, Participant, blocking, differs, line_of, parse, turns
 from .deadlines import Deadline
 
 __all__ = ["AsyncLobby", "async_lobby"]
@@ -90,14 +96,19 @@ class AsyncLobby:
             the claim, which is held; or ``None`` if its turn has not come in time.
 
         Raises:
+            InvalidSettingError: the semaphore is in use with another limit.
             MetadataStoreError: a request has failed. The contender has left the line, or will soon.
         """
         self.store.session  # noqa: B018 - it raises in a forked process, whose locks may be held
         claim = AsyncClaim(self.store, self._warden, self.path, need, value, self._forget)
         with self._lock:
             self._claims[claim.head] = claim
+        deadline.wake = lambda: claim.wake()  # noqa: PLW0108 - it changes
         try:
             held = await self._stand(claim, deadline, wait, waits)
+        except InvalidSettingError:  # Its value must be gone before another one looks at the line.
+            await claim.release(deadline.for_request())
+            raise
         except BaseException:
             claim.lose()
             raise
@@ -123,7 +134,7 @@ class AsyncLobby:
                 passing = passes_anew(error)
                 if not (passing and wait) or deadline.passed:
                     raise
-            await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))
+            await _pause(deadline, deadline, _BACKOFF.pause(attempts))
             attempts += 1
 
     async def first_value(self, timeout: float | None = None) -> bytes | None:
@@ -138,6 +149,20 @@ class AsyncLobby:
                 return found.value
         return None
 
+    async def participants(self, n: int) -> list[Participant]:
+        """Return those in line, in their order. ``n`` is the limit of those whose names show none.
+
+        One that leaves while the line is read is missing.
+        """
+        line = line_of(await self.store.get_children(self.path))
+        found = await self.store.get_many([f"{self.path}/{other.name}" for other in line])
+        there = [(other, its) for other, its in zip(line, found, strict=True) if its is not None]
+        holding = turns([other for other, _ in there], n)
+        return [
+            Participant(value, stat.path, holds, stat.owned, stat.created)
+            for (_, (value, stat)), holds in zip(there, holding, strict=True)
+        ]
+
     async def _stand(
         self,
         claim: AsyncClaim,
@@ -149,6 +174,8 @@ class AsyncLobby:
         if not await self._entrance.enter(deadline.left()):
             return False
         try:
+            if deadline.cancelled:
+                return False
             await claim.create(deadline.for_request())
             self._enter(claim)
         finally:
@@ -242,14 +269,14 @@ class AsyncLobby:
                 if deadline.passed:
                     return self._known(claim) == []
             except MetadataStoreError as error:
-                if claim.ended:  # This may be the end of its watch.
+                if claim.ended or deadline.cancelled:  # This may be the end of its watch.
                     break
                 if not (wait and passes(error)) or deadline.passed:
                     raise
-                await asyncio.sleep(deadline.within(_BACKOFF.pause(failures)))
+                await _pause(claim, deadline, _BACKOFF.pause(failures))
                 failures += 1
                 must_read = True
-        return True
+        return not deadline.cancelled
 
     def _known(self, claim: AsyncClaim) -> list[Contender] | None:
         """Return the claims to wait for, or ``None`` if the line must be read to know them.
@@ -259,6 +286,8 @@ class AsyncLobby:
         """
         number, need = claim.number, claim.need
         with self._lock:
+            if any(differs(other, need) for other in self._line if other.number < number):
+                return None  # They may have left: only a read of the line is a reason to refuse.
             before = blocking(self._line, number, need) if claim.contender in self._line else None
             if before != [] and need.limit == 1:
                 contenders = [other.contender for other in self._claims.values()]
@@ -274,6 +303,13 @@ class AsyncLobby:
         if claim.contender not in line:
             claim.vanish()
             return []
+        if differs(line[0], claim.need):
+            raise InvalidSettingError(
+                f"the semaphore {self.path} is in use with n={line[0].n}, not {claim.need.n}: all "
+                "that use it at a time must give the same n. Give that one, or change it in all "
+                "clients while nobody holds the semaphore or waits for it",
+                path=self.path,
+            )
         with self._lock:
             self._line, self._up_to = line, line[-1].number
         return blocking(line, claim.number, claim.need)
@@ -337,6 +373,13 @@ class AsyncLobby:
                     if left is not None:
                         self._leave(left)
         return True
+
+
+async def _pause(waker: AsyncClaim | Deadline, deadline: Deadline, seconds: float) -> None:
+    """Wait some seconds, or until ``wake`` is called, or the deadline has passed."""
+    woken = AsyncSignal()
+    waker.wake = woken.set
+    await woken.wait(deadline.within(seconds))
 
 
 # Guards the table.

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
-from ..batching.async_background import AsyncGate
+from ..batching.async_background import AsyncGate, AsyncSignal
 from ..batching.settings import check_flag
 from ..ops.errors import (
     InvalidSettingError,
     LockBusyError,
+    LockCancelledError,
     MetadataStoreError,
     StoreClosedError,
 )
@@ -22,7 +24,7 @@ from ..ops.log import get_logger
 from ..ops.operations import check_value
 from .async_claims import AsyncClaim
 from .async_holds import AsyncHold
-from .contenders import EXCLUSIVE, SHARED, Need
+from .contenders import EXCLUSIVE, SHARED, Need, Participant
 from .deadlines import Deadline
 
 # sync:
@@ -48,7 +50,11 @@ class AsyncHolder(AsyncHold):
     ) -> None:
         super().__init__(store, path, value)
         self._need = need
-        self._gate = AsyncGate()  # Held by the user that holds the lock or waits for it.
+        self._gate = AsyncGate()  # Held by the call that waits for the lock.
+        # From an acquisition to the end of its release, and what wakes the call in the gate then.
+        self._used = False
+        self._freed: Callable[[], object] = bool
+        self._waiting: set[Deadline] = set()  # of the calls that `cancel` ends
         # async:
         self._owner: asyncio.Task[object] | None = None
         # sync:
@@ -73,6 +79,7 @@ class AsyncHolder(AsyncHold):
                 value. It is also raised, at once, if this thread or task already holds the lock
                 through this object, or if its holder waits without limit for an update of a cache
                 by this thread.
+            LockCancelledError: :meth:`cancel` was called meanwhile.
             MetadataStoreError: a request has failed permanently, or for the whole ``timeout``.
         """
         deadline = Deadline(timeout)
@@ -82,6 +89,21 @@ class AsyncHolder(AsyncHold):
     async def try_acquire(self) -> bool:
         """Acquire the lock if it is free; return whether this call has acquired it."""
         return await self._acquire(Deadline(None), wait=False)
+
+    def cancel(self) -> None:
+        """End the calls of ``acquire`` that wait for this object, with ``LockCancelledError``.
+
+        Any thread or task may do so, and a signal handler, too. The calls leave the line, and end
+        at once; one that has sent a request ends after its answer. When this call has returned,
+        none of them acquires the lock any more. A hold stays, and so do calls that begin later.
+        """
+        self._store._check_caller()
+        with self._lock:
+            waiting = list(self._waiting)
+            for deadline in waiting:
+                deadline.cancel()
+        for deadline in waiting:
+            deadline.wake()
 
     async def release(self) -> None:
         """Give the lock to the next in line. Any thread or task may do so.
@@ -105,7 +127,7 @@ class AsyncHolder(AsyncHold):
                 raise
             raise claim.loss() from error
         finally:
-            self._gate.leave()
+            self._free()
         if not held:
             raise claim.loss()
 
@@ -129,6 +151,18 @@ class AsyncHolder(AsyncHold):
         """Return the value of the first in line, or ``None`` if the line is empty."""
         return await self._lobby.first_value()
 
+    async def contenders(self) -> list[Participant]:
+        """Return those that hold the lock or wait for it, in their order.
+
+        It is what one read of the line shows, without those that leave meanwhile: for people and
+        logs, not for decisions. On ZooKeeper, it may lag behind other sessions: call
+        ``store.sync()`` before.
+
+        Raises:
+            MetadataStoreError: the store cannot be read.
+        """
+        return await self._lobby.participants(self._need.limit)
+
     async def __aenter__(self) -> Self:
         await self.acquire()
         return self
@@ -149,13 +183,31 @@ class AsyncHolder(AsyncHold):
         self._store._check_caller()
         if wait:
             self._check_owner()
+            with self._lock:
+                self._waiting.add(deadline)
+        acquired = False
+        try:
+            acquired = await self._enter(deadline, wait=wait)
+        except MetadataStoreError as error:
+            if deadline.cancelled:
+                raise self._cancelled() from error
+            raise
+        finally:
+            with self._lock:
+                self._waiting.discard(deadline)
+        if deadline.cancelled and not acquired:
+            raise self._cancelled()
+        return acquired
+
+    async def _enter(self, deadline: Deadline, *, wait: bool) -> bool:
+        """Wait for the turn among the users of this object, and then in the line."""
         # async:
-        entered = await self._enter(deadline, wait=wait)
+        entered = await self._turn(deadline, wait=wait)
         # sync:
         # | limited = not wait or deadline.left() is not None
         # | what = f"an acquisition of {self.path}"
         # | with nullcontext() if limited else waiting_for(self._thread, what, LockBusyError):
-        # |     entered = self._enter(deadline, wait=wait)
+        # |     entered = self._turn(deadline, wait=wait)
         # end
         if not entered:
             return False
@@ -163,24 +215,47 @@ class AsyncHolder(AsyncHold):
         try:
             claim = await self._lobby.claim_patiently(self._need, self._value, deadline, wait=wait)
         finally:
-            if claim is None:
-                self._gate.leave()
-            else:
-                with self._lock:
-                    self._claim, self._owner = claim, self._caller()
-                # sync:
-                # | self._gate.forget()
-                # end
-        return claim is not None
+            with self._lock:
+                acquired = claim is not None and not deadline.cancelled
+                if acquired:
+                    self._claim, self._owner, self._used = claim, self._caller(), True
+            self._gate.leave()
+            if claim is not None and not acquired:
+                claim.lose()
+        return acquired
 
-    async def _enter(self, deadline: Deadline, *, wait: bool) -> bool:
-        """Wait for the turn among the users of this object."""
+    async def _turn(self, deadline: Deadline, *, wait: bool) -> bool:
+        """Enter the gate when nobody uses this object; return ``False`` at the deadline."""
         while not await self._gate.enter(deadline.within(_POLL) if wait else 0.0):
-            if self._store.session.state == "closed":
-                raise StoreClosedError("the store was closed", path=self.path)
-            if not wait or deadline.passed:
+            if not self._goes_on(deadline, wait):
                 return False
+        free = False
+        try:
+            while self._used:
+                freed = AsyncSignal()
+                deadline.wake = self._freed = freed.set
+                # Looked at again now, because whoever frees it calls `_freed` afterwards.
+                if (
+                    self._used
+                    and not await freed.wait(deadline.within(_POLL) if wait else 0.0)
+                    and not self._goes_on(deadline, wait)
+                ):
+                    return False
+            free = True
+        finally:
+            if not free:
+                self._gate.leave()
         return True
+
+    def _goes_on(self, deadline: Deadline, wait: bool) -> bool:
+        if self._store.session.state == "closed":
+            raise StoreClosedError("the store was closed", path=self.path)
+        return wait and not deadline.passed
+
+    def _free(self) -> None:
+        """Let the next user of this object go on."""
+        self._used = False
+        self._freed()
 
     def _take(self) -> AsyncClaim | None:
         """Take the claim out of this object. Only one caller gets it."""
@@ -194,6 +269,9 @@ class AsyncHolder(AsyncHold):
         except MetadataStoreError:
             value = None
         return LockBusyError(why, path=self.path, value=value)
+
+    def _cancelled(self) -> LockCancelledError:
+        return LockCancelledError(f"a wait for {self.path} was cancelled", path=self.path)
 
     # async:
     def _caller(self) -> asyncio.Task[object] | None:
@@ -223,7 +301,7 @@ class AsyncHolder(AsyncHold):
         claim = self._take()
         if claim is not None:
             claim.lose()
-            self._gate.leave()
+            self._free()
 
 
 class AsyncLock(AsyncHolder):
@@ -260,7 +338,9 @@ class AsyncLock(AsyncHolder):
 class AsyncSemaphore(AsyncHolder):
     """A lock that up to ``n`` clients hold at the same time, in the order of their arrival.
 
-    Everything else is as with :class:`Lock`. All clients must use the same ``n``.
+    Everything else is as with :class:`Lock`. All that hold it or wait for it have the same ``n``:
+    an ``acquire`` with another one raises ``InvalidSettingError``. ``n`` can change when nobody
+    holds the semaphore or waits for it.
 
     Args:
         store: the store, with the capabilities that a lock needs.
@@ -275,4 +355,8 @@ class AsyncSemaphore(AsyncHolder):
     def __init__(self, store: AsyncMetadataStore, path: str, n: int, value: bytes = b"") -> None:
         if type(n) is not int or n < 1:
             raise InvalidSettingError(f"n must be an int of 1 or more, not {n!r:.80}")
-        super().__init__(store, path, Need("x", n), value)
+        super().__init__(store, path, Need("x", n, n), value)
+
+    async def holders(self) -> list[Participant]:
+        """Return those that hold it, first come first; see :meth:`contenders`."""
+        return [one for one in await self.contenders() if one.holds]

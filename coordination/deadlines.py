@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Final
 
 from ..batching.settings import check_seconds
@@ -22,15 +23,19 @@ class Deadline:
 
     Attributes:
         waits: whether the call may wait.
+        cancelled: whether another thread or task has ended the call by ``cancel``.
+        wake: wakes the call, wherever it waits now.
 
     Raises:
         InvalidSettingError: ``timeout`` is not a number of seconds.
     """
 
-    __slots__ = ("_at", "waits")
+    __slots__ = ("_at", "cancelled", "waits", "wake")
 
     def __init__(self, timeout: float | None) -> None:
         self.waits = timeout is False or timeout != 0
+        self.cancelled = False
+        self.wake: Callable[[], object] = bool  # which does nothing
         if timeout is None:
             self._at = math.inf
         else:
@@ -53,6 +58,15 @@ class Deadline:
         """Return ``seconds``, or the remaining seconds if they are fewer."""
         left = self.left()
         return seconds if left is None else min(seconds, left)
+
+    def cancel(self) -> None:
+        """Let the time pass at once, from any thread. Call ``wake`` afterwards.
+
+        The call sets ``wake`` before it looks at the time that is left. So it either sees that none
+        is left, or is woken.
+        """
+        self.cancelled = True
+        self._at = -math.inf
 
     @property
     def passed(self) -> bool:

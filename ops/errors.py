@@ -18,6 +18,7 @@
      ├── IndeterminateError     a write was sent, its outcome is unknown   unknown      no
      ├── SessionLostError       the session ended, with its values         not_applied  no
      ├── LockBusyError          another client holds the lock              not_applied  yes
+     ├── LockCancelledError     a wait for a lock was ended by `cancel`    not_applied  no
      ├── LockLostError          the lock is not held, or not any more      not_applied  no
      ├── ValueDecodeError       the value at a path cannot be decoded      not_applied  no
      ├── TransactionRefusedError an operation of it does not hold          not_applied  no
@@ -59,6 +60,7 @@ __all__ = [
     "InvalidPathError",
     "InvalidSettingError",
     "LockBusyError",
+    "LockCancelledError",
     "LockLostError",
     "MetadataStoreError",
     "NotEmptyError",
@@ -244,6 +246,10 @@ class LockBusyError(MetadataStoreError):
     ) -> None:
         super().__init__(message, path=path)
         self.value = value
+
+
+class LockCancelledError(MetadataStoreError):
+    """Another thread or task has ended the wait for a lock or a leadership by ``cancel``."""
 
 
 class LockLostError(MetadataStoreError):

@@ -1,5 +1,5 @@
 # Made from async_barriers.py by `python tools/faces.py`: change that file, and run this command.
-"""A barrier that processes enter together and leave together."""
+"""A barrier that processes wait for, and one that they enter together and leave together."""
 
 from __future__ import annotations
 
@@ -35,12 +35,90 @@ from ..deadlines import Deadline
 from .conflicts import Conflicts
 from .kinds import check_store
 
-__all__ = ["DoubleBarrier"]
+__all__ = ["Barrier", "DoubleBarrier"]
 
 log = get_logger("batchkeeper.coordination")
 
 _ROUND: Final = re.compile(rb"[0-9]{1,10}")
 _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+
+
+class Barrier:
+    """Holds processes back until somebody removes it.
+
+    It is there while its path has a value, which outlives its creator. All calls may be repeated.
+
+    Args:
+        store: the store, with the capability ``"watches"``.
+        path: the path of the barrier. Put nothing below it.
+        value: bytes that others see at the path, such as the reason.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        InvalidSettingError: the value is not bytes.
+        UnsupportedError: the store lacks the capability.
+    """
+
+    def __init__(self, store: MetadataStore, path: str, value: bytes = b"") -> None:
+        check_store(store, "a barrier", "watches")
+        self._store = store
+        self._path = check_path(path)
+        self._value = check_value(value)
+
+    @property
+    def path(self) -> str:
+        """The path of the barrier."""
+        return self._path
+
+    def create(self) -> bool:
+        """Set the barrier up; return ``False`` if it was there before.
+
+        Raises:
+            MetadataStoreError: the put has failed; see its ``outcome``.
+        """
+        try:
+            self._store.put(self._path, self._value, ABSENT).result()
+        except BadVersionError:
+            return False
+        return True
+
+    def remove(self) -> bool:
+        """Let all that wait go on; return ``False`` if there was no barrier.
+
+        Raises:
+            MetadataStoreError: the delete has failed; see its ``outcome``.
+        """
+        try:
+            self._store.delete(self._path).result()
+        except NotFoundError:
+            return False
+        return True
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return when there is no barrier: at once, or when it is removed.
+
+        The call waits out outages. If the barrier is removed and created again during an outage,
+        the call goes on waiting.
+
+        Args:
+            timeout: seconds to wait; unlimited by default.
+
+        Raises:
+            OperationTimeoutError: the barrier was still there after ``timeout`` seconds.
+            MetadataStoreError: a request has failed permanently, or for the whole ``timeout``.
+        """
+        deadline = Deadline(timeout)
+        self._store._check_caller()
+
+        def gone() -> bool:
+            return not self._store.exists(self._path, timeout=deadline.for_request()).result()
+
+        if not _watched(self._store, self._path, deadline, gone, deletion=True):
+            why = f"the barrier {self._path} was not removed within {timeout} s"
+            raise OperationTimeoutError(why, path=self._path)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._path!r}>"
 
 
 class DoubleBarrier:
@@ -114,7 +192,9 @@ class DoubleBarrier:
                     value=self._value,
                 )
             try:
-                entered = self._inside = self._watched(self._stand)
+                entered = self._inside = _watched(
+                    self._store, self._path, self._deadline, self._stand
+                )
                 if not entered and self._own is not None:
                     # Before the call ends, because it must not count for those who come later.
                     with contextlib.suppress(MetadataStoreError):
@@ -148,7 +228,7 @@ class DoubleBarrier:
         try:
             if self._round < 0:
                 raise LockLostError(f"this object has not entered {self._path}", path=self._path)
-            left = self._watched(self._go)
+            left = _watched(self._store, self._path, self._deadline, self._go)
             if left:
                 self._round = -1
         finally:
@@ -181,32 +261,6 @@ class DoubleBarrier:
         if not self._gate.enter(deadline.left()):
             raise LockBusyError(f"another call of this object waits at {self._path}")
         self._deadline = deadline
-
-    def _watched(self, ready: Callable[[], bool]) -> bool:
-        """Call a function now, and after changes below the path, until it returns true.
-
-        Return ``False`` at the deadline. Temporary errors lead to another attempt.
-        """
-        deadline = self._deadline
-        attempts = 0
-        while True:
-            try:
-                with self._store.watch(self._path, timeout=self._left()) as watch:
-                    while not ready():
-                        if watch.next_event(timeout=deadline.left()) is None:
-                            return False
-                        while watch.next_event(timeout=0) is not None:
-                            pass  # One check serves all changes before it.
-                    return True
-            except MetadataStoreError as error:
-                passing = passes_anew(error)
-                if passing and deadline.passed and not isinstance(error, StoreUnavailableError):
-                    return False
-                if not passing or deadline.passed:
-                    raise
-                log.info("a barrier is looked at again", path=self._path, reason=str(error))
-            time.sleep(deadline.within(_BACKOFF.pause(attempts)))
-            attempts += 1
 
     def _stand(self) -> bool:
         """Enter the current round; return whether it is full."""
@@ -314,6 +368,44 @@ class DoubleBarrier:
 
     def _late(self, why: str, timeout: float | None) -> OperationTimeoutError:
         return OperationTimeoutError(f"{why} within {timeout} s at {self._path}", path=self._path)
+
+
+def _watched(
+    store: MetadataStore,
+    path: str,
+    deadline: Deadline,
+    ready: Callable[[], bool],
+    *,
+    deletion: bool = False,
+) -> bool:
+    """Call a function now, and after changes at the path or below, until it returns true.
+
+    ``deletion`` says that a deletion of the value at the path itself is enough, too.
+
+    Return ``False`` at the deadline. Temporary errors lead to another attempt.
+    """
+    attempts = 0
+    while True:
+        try:
+            with store.watch(path, timeout=deadline.for_request()) as watch:
+                while not ready():
+                    event = watch.next_event(timeout=deadline.left())
+                    if event is None:
+                        return False
+                    while event is not None:  # One check serves all changes before it.
+                        if deletion and event.kind == "deleted" and event.path == path:
+                            return True
+                        event = watch.next_event(timeout=0)
+                return True
+        except MetadataStoreError as error:
+            passing = passes_anew(error)
+            if passing and deadline.passed and not isinstance(error, StoreUnavailableError):
+                return False
+            if not passing or deadline.passed:
+                raise
+            log.info("a barrier is looked at again", path=path, reason=str(error))
+        time.sleep(deadline.within(_BACKOFF.pause(attempts)))
+        attempts += 1
 
 
 def _prefix(number: int) -> str:

@@ -81,7 +81,7 @@ class Claim:
         stat: the stat of its creation, or ``None`` before. Its revision is the fencing token.
         version: the version of its value, as far as it is known.
         lost: set when it has ended.
-        wake: called when it has ended, to wake the call that waits for its turn.
+        wake: wakes the call that waits for its turn.
         behind: functions that wake the claims behind it. The lobby's lock guards it.
         held: whether it holds the path. The warden may notice a loss late; ``held_until`` is exact.
         ended: whether it was released, lost or withdrawn, so that it never holds again.
@@ -114,7 +114,7 @@ class Claim:
         self.stat: Stat | None = None
         self.version = 0
         self.lost = Signal()
-        self.wake: Callable[[], object] = self.lost.set
+        self.wake: Callable[[], object] = bool  # which does nothing
         self.behind: set[Signal] = set()
         self.held = False
         self.ended = False

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, TypeVar
 
 from ...batching import MetadataStore
 from ...batching._sync.listeners import Listener, still_open
@@ -20,6 +20,7 @@ from ...batching.background import Signal, spawn
 from ...ops.backoff import Backoff
 from ...ops.errors import (
     LockBusyError,
+    LockCancelledError,
     LockLostError,
     MetadataStoreError,
     StoreClosedError,
@@ -28,7 +29,7 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ...ops.operations import check_value
 from ...ops.sessions import SessionState
-from ..contenders import EXCLUSIVE
+from ..contenders import EXCLUSIVE, Participant
 from ..deadlines import Deadline
 from .claims import Claim
 from .holds import Hold
@@ -43,6 +44,8 @@ _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 _GRACE: Final = 2.0
 # Seconds until a leader whose time has passed has certainly noticed it.
 _NOTICE: Final = 0.01
+
+_T = TypeVar("_T")
 
 ElectionEvent = Literal["leading", "following", "lost"]
 
@@ -130,6 +133,7 @@ class Election(Hold):
 
         Raises:
             LockBusyError: another candidate led for ``timeout`` seconds. It has the leader's value.
+            LockCancelledError: :meth:`cancel` was called in the meantime.
             LockLostError: :meth:`resign` was called in the meantime.
             StoreClosedError: the store or this object is closed.
             MetadataStoreError: a request has failed permanently.
@@ -149,6 +153,39 @@ class Election(Hold):
         if not elected:
             raise self._busy(timeout)
 
+    def run(self, call: Callable[[Signal], _T], timeout: float | None = None) -> _T:
+        """Lead once: wait for the leadership, call a function, resign, and return its result.
+
+        One object has one candidacy: of calls that share it, the first to end resigns for all.
+
+        Args:
+            call: receives ``lost`` of this term, which is set when the term is over. It should then
+                return soon: another candidate may lead already, or this one, in a later term.
+            timeout: as for :meth:`campaign`.
+
+        Raises:
+            LockLostError: the term was over before the function returned.
+            MetadataStoreError: as for :meth:`campaign` and :meth:`resign`. After an exception of
+                the function, which is passed on, an error of ``resign`` is only logged.
+        """
+        self.campaign(timeout)
+        claim = self._claim
+        if claim is None:  # Somebody has resigned meanwhile.
+            raise self._not_held()
+        try:
+            result = call(claim.lost)
+        except BaseException:
+            try:
+                self.resign()
+            except MetadataStoreError as failure:
+                log.info("a leader did not resign", path=self.path, reason=str(failure))
+            raise
+        held = claim.held_until() > time.monotonic()
+        self.resign()
+        if not held:
+            raise claim.loss()
+        return result
+
     def stand(self) -> None:
         """Stand for election in the background, without waiting; see :meth:`add_listener`.
 
@@ -156,6 +193,23 @@ class Election(Hold):
             StoreClosedError: the store or this object is closed.
         """
         self._begin(campaign=False)
+
+    def cancel(self) -> None:
+        """Leave the line, unless this candidate leads, from any thread or task.
+
+        Calls of :meth:`campaign` that wait end at once, with ``LockCancelledError``, and
+        :meth:`stand` is over. A leader stays. When this call has returned, this object does not
+        become the leader before it stands again.
+        """
+        self._store._check_caller()
+        with self._lock:
+            candidacy = self._candidacy
+            if candidacy is None or self.is_leader():
+                return
+            why = f"the candidacy for {self.path} was cancelled"
+            claim = self._finish(candidacy, LockCancelledError(why, path=self.path))
+        if claim is not None:
+            claim.lose()
 
     def resign(self) -> None:
         """Give up the leadership, or the candidacy. The next in line leads.
@@ -231,6 +285,10 @@ class Election(Hold):
             MetadataStoreError: the store cannot be read.
         """
         return self._lobby.first_value()
+
+    def candidates(self) -> list[Participant]:
+        """Return the candidates, the leader first; see :meth:`Lock.contenders`."""
+        return self._lobby.participants(1)
 
     def observe(self) -> LeaderWatch:
         """Iterate over the leader's values: first the current one, then one for each change."""

@@ -5,21 +5,23 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Final, Self
 
 from ...batching import MetadataStore
-from ...batching.background import Gate
+from ...batching.background import Gate, Signal
 from ...batching.settings import check_flag
 from ...ops.errors import (
     InvalidSettingError,
     LockBusyError,
+    LockCancelledError,
     MetadataStoreError,
     StoreClosedError,
 )
 from ...ops.log import get_logger
 from ...ops.operations import check_value
-from ..contenders import EXCLUSIVE, SHARED, Need
+from ..contenders import EXCLUSIVE, SHARED, Need, Participant
 from ..crossings import waiting_for
 from ..deadlines import Deadline
 from .claims import Claim
@@ -39,7 +41,11 @@ class Holder(Hold):
     def __init__(self, store: MetadataStore, path: str, need: Need, value: bytes = b"") -> None:
         super().__init__(store, path, value)
         self._need = need
-        self._gate = Gate()  # Held by the user that holds the lock or waits for it.
+        self._gate = Gate()  # Held by the call that waits for the lock.
+        # From an acquisition to the end of its release, and what wakes the call in the gate then.
+        self._used = False
+        self._freed: Callable[[], object] = bool
+        self._waiting: set[Deadline] = set()  # of the calls that `cancel` ends
         self._owner: threading.Thread | None = None
 
     @property
@@ -60,6 +66,7 @@ class Holder(Hold):
                 value. It is also raised, at once, if this thread or task already holds the lock
                 through this object, or if its holder waits without limit for an update of a cache
                 by this thread.
+            LockCancelledError: :meth:`cancel` was called meanwhile.
             MetadataStoreError: a request has failed permanently, or for the whole ``timeout``.
         """
         deadline = Deadline(timeout)
@@ -69,6 +76,21 @@ class Holder(Hold):
     def try_acquire(self) -> bool:
         """Acquire the lock if it is free; return whether this call has acquired it."""
         return self._acquire(Deadline(None), wait=False)
+
+    def cancel(self) -> None:
+        """End the calls of ``acquire`` that wait for this object, with ``LockCancelledError``.
+
+        Any thread or task may do so, and a signal handler, too. The calls leave the line, and end
+        at once; one that has sent a request ends after its answer. When this call has returned,
+        none of them acquires the lock any more. A hold stays, and so do calls that begin later.
+        """
+        self._store._check_caller()
+        with self._lock:
+            waiting = list(self._waiting)
+            for deadline in waiting:
+                deadline.cancel()
+        for deadline in waiting:
+            deadline.wake()
 
     def release(self) -> None:
         """Give the lock to the next in line. Any thread or task may do so.
@@ -92,7 +114,7 @@ class Holder(Hold):
                 raise
             raise claim.loss() from error
         finally:
-            self._gate.leave()
+            self._free()
         if not held:
             raise claim.loss()
 
@@ -116,6 +138,18 @@ class Holder(Hold):
         """Return the value of the first in line, or ``None`` if the line is empty."""
         return self._lobby.first_value()
 
+    def contenders(self) -> list[Participant]:
+        """Return those that hold the lock or wait for it, in their order.
+
+        It is what one read of the line shows, without those that leave meanwhile: for people and
+        logs, not for decisions. On ZooKeeper, it may lag behind other sessions: call
+        ``store.sync()`` before.
+
+        Raises:
+            MetadataStoreError: the store cannot be read.
+        """
+        return self._lobby.participants(self._need.limit)
+
     def __enter__(self) -> Self:
         self.acquire()
         return self
@@ -136,32 +170,75 @@ class Holder(Hold):
         self._store._check_caller()
         if wait:
             self._check_owner()
+            with self._lock:
+                self._waiting.add(deadline)
+        acquired = False
+        try:
+            acquired = self._enter(deadline, wait=wait)
+        except MetadataStoreError as error:
+            if deadline.cancelled:
+                raise self._cancelled() from error
+            raise
+        finally:
+            with self._lock:
+                self._waiting.discard(deadline)
+        if deadline.cancelled and not acquired:
+            raise self._cancelled()
+        return acquired
+
+    def _enter(self, deadline: Deadline, *, wait: bool) -> bool:
+        """Wait for the turn among the users of this object, and then in the line."""
         limited = not wait or deadline.left() is not None
         what = f"an acquisition of {self.path}"
         with nullcontext() if limited else waiting_for(self._thread, what, LockBusyError):
-            entered = self._enter(deadline, wait=wait)
+            entered = self._turn(deadline, wait=wait)
         if not entered:
             return False
         claim = None
         try:
             claim = self._lobby.claim_patiently(self._need, self._value, deadline, wait=wait)
         finally:
-            if claim is None:
-                self._gate.leave()
-            else:
-                with self._lock:
-                    self._claim, self._owner = claim, self._caller()
-                self._gate.forget()
-        return claim is not None
+            with self._lock:
+                acquired = claim is not None and not deadline.cancelled
+                if acquired:
+                    self._claim, self._owner, self._used = claim, self._caller(), True
+            self._gate.leave()
+            if claim is not None and not acquired:
+                claim.lose()
+        return acquired
 
-    def _enter(self, deadline: Deadline, *, wait: bool) -> bool:
-        """Wait for the turn among the users of this object."""
+    def _turn(self, deadline: Deadline, *, wait: bool) -> bool:
+        """Enter the gate when nobody uses this object; return ``False`` at the deadline."""
         while not self._gate.enter(deadline.within(_POLL) if wait else 0.0):
-            if self._store.session.state == "closed":
-                raise StoreClosedError("the store was closed", path=self.path)
-            if not wait or deadline.passed:
+            if not self._goes_on(deadline, wait):
                 return False
+        free = False
+        try:
+            while self._used:
+                freed = Signal()
+                deadline.wake = self._freed = freed.set
+                # Looked at again now, because whoever frees it calls `_freed` afterwards.
+                if (
+                    self._used
+                    and not freed.wait(deadline.within(_POLL) if wait else 0.0)
+                    and not self._goes_on(deadline, wait)
+                ):
+                    return False
+            free = True
+        finally:
+            if not free:
+                self._gate.leave()
         return True
+
+    def _goes_on(self, deadline: Deadline, wait: bool) -> bool:
+        if self._store.session.state == "closed":
+            raise StoreClosedError("the store was closed", path=self.path)
+        return wait and not deadline.passed
+
+    def _free(self) -> None:
+        """Let the next user of this object go on."""
+        self._used = False
+        self._freed()
 
     def _take(self) -> Claim | None:
         """Take the claim out of this object. Only one caller gets it."""
@@ -175,6 +252,9 @@ class Holder(Hold):
         except MetadataStoreError:
             value = None
         return LockBusyError(why, path=self.path, value=value)
+
+    def _cancelled(self) -> LockCancelledError:
+        return LockCancelledError(f"a wait for {self.path} was cancelled", path=self.path)
 
     def _caller(self) -> threading.Thread:
         return threading.current_thread()
@@ -198,7 +278,7 @@ class Holder(Hold):
         claim = self._take()
         if claim is not None:
             claim.lose()
-            self._gate.leave()
+            self._free()
 
 
 class Lock(Holder):
@@ -235,7 +315,9 @@ class Lock(Holder):
 class Semaphore(Holder):
     """A lock that up to ``n`` clients hold at the same time, in the order of their arrival.
 
-    Everything else is as with :class:`Lock`. All clients must use the same ``n``.
+    Everything else is as with :class:`Lock`. All that hold it or wait for it have the same ``n``:
+    an ``acquire`` with another one raises ``InvalidSettingError``. ``n`` can change when nobody
+    holds the semaphore or waits for it.
 
     Args:
         store: the store, with the capabilities that a lock needs.
@@ -250,4 +332,8 @@ class Semaphore(Holder):
     def __init__(self, store: MetadataStore, path: str, n: int, value: bytes = b"") -> None:
         if type(n) is not int or n < 1:
             raise InvalidSettingError(f"n must be an int of 1 or more, not {n!r:.80}")
-        super().__init__(store, path, Need("x", n), value)
+        super().__init__(store, path, Need("x", n, n), value)
+
+    def holders(self) -> list[Participant]:
+        """Return those that hold it, first come first; see :meth:`contenders`."""
+        return [one for one in self.contenders() if one.holds]

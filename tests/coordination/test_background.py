@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from typing import Any
 
 import pytest
 
 from batchkeeper.batching.async_background import async_each, async_finish
-from batchkeeper.batching.background import each, finish
+from batchkeeper.batching.background import Signal, each, finish
+
+from ..waiting import PATIENCE
 
 
 def test_each_item_is_worked_on_although_some_fail() -> None:
@@ -58,3 +62,23 @@ def test_what_was_begun_ends() -> None:
 
     asyncio.run(main())
     assert finish(int, "7") == 7
+
+
+def test_a_signal_that_is_set_in_the_middle_of_a_wait() -> None:
+    """By a signal handler of the same thread, before each line: the wait ends."""
+
+    def waits(line: int) -> bool:
+        signal, lines = Signal(), iter(range(line))
+
+        def trace(*_: object) -> Any:
+            if next(lines, None) is None:
+                signal.set()
+            return trace
+
+        sys.settrace(trace)
+        try:
+            return signal.wait(PATIENCE)
+        finally:
+            sys.settrace(None)
+
+    assert all(map(waits, range(6)))

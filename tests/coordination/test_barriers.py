@@ -1,4 +1,4 @@
-"""Double barriers: participants begin together and end together, round after round."""
+"""Barriers: participants begin together and end together; and one that holds all back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination import DoubleBarrier
+from batchkeeper.coordination import Barrier, DoubleBarrier
 from batchkeeper.coordination._sync import barriers
 from batchkeeper.coordination.deadlines import Deadline
 from batchkeeper.ops.errors import LockBusyError, LockLostError, ValueDecodeError
@@ -487,3 +487,29 @@ def test_a_store_without_watches(
     monkeypatch.setattr(bk.MetadataStore, "capabilities", frozenset({"ephemerals", "transactions"}))
     with pytest.raises(bk.UnsupportedError, match="'watches'"):
         DoubleBarrier(store, "/b", 2)
+
+
+@pytest.mark.parametrize("store_url", ["memory", "zookeeper"], indirect=True)
+def test_a_simple_barrier(store_url: str) -> None:
+    """All wait until it is removed, and then go on, even if it is there again."""
+    with bk.open_store(store_url) as store, bk.open_store(store_url) as other:
+        barrier, waiting = Barrier(store, "/b", b"why"), Barrier(other, "/b")
+        waiting.wait()
+        assert [barrier.create(), waiting.create()] == [True, False]
+        for timeout in (0, 0.05):
+            with pytest.raises(bk.OperationTimeoutError, match="not removed"):
+                barrier.wait(timeout)
+        waits = [begun(waiting.wait, PATIENCE) for _ in range(3)]
+        # They look when their watches are in place; the first call has looked once, too.
+        until(lambda: other.metrics().operations["exists"] == 4)
+        store.put("/b", b"other").result(PATIENCE)
+        assert not any(one.done() for one in waits)
+        store.apply([bk.Delete("/b"), bk.Put("/b", b"")])
+        for one in waits:
+            one.result(PATIENCE)
+        assert [barrier.remove(), waiting.remove()] == [True, False]
+        barrier.create()
+        closed = begun(waiting.wait)
+        until(lambda: other.metrics().watches == 1)
+        other.close()
+        assert isinstance(closed.exception(PATIENCE), bk.StoreClosedError)

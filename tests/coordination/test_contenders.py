@@ -11,9 +11,11 @@ from batchkeeper.coordination.contenders import (
     Contender,
     Need,
     blocking,
+    differs,
     line_of,
     new_head,
     parse,
+    turns,
 )
 
 NEEDS = st.sampled_from([EXCLUSIVE, EXCLUSIVE, SHARED, Need("x", 2), Need("x", 3)])
@@ -77,6 +79,19 @@ def test_who_waits_for_whom() -> None:
     assert blocking(line, reader.number, SHARED) == []
     assert blocking(line, late.number, Need("x", 3)) == [reader, writer, other]
     assert blocking(line, late.number, Need("x", 4)) == []
+    # A name shows the limit of a semaphore; those of another limit are waited for.
+    two, three = (Need("x", n, n) for n in (2, 3))
+    line = [made(0, two), made(1, three), made(2, two), made(3), made(4, three)]
+    assert [contender.n for contender in line] == [2, 3, 2, None, 3]
+    assert blocking(line, 1, two) == []
+    assert blocking(line, 2, Need("x", 9, 2)) == line[:2]
+    assert blocking(line, 3, EXCLUSIVE) == line[:3]
+    assert list(turns(line)) == [True, False, False, False, False]
+    mixed = [line[0], line[2], made(5), made(6, SHARED)]
+    assert list(turns(mixed, n=3)) == [True, True, True, False]
+    huge = Need("x", 10**30, 10**30)
+    assert not differs(made(7, huge), huge)
+    assert differs(made(8, two), huge)
 
 
 @given(needs=st.lists(NEEDS, max_size=8), data=st.data())

@@ -302,3 +302,36 @@ def test_processes_that_are_killed(fresh_url: Callable[[str], str], kind: str) -
     take_of(10)
     assert len(taken) == len(set(taken))
     assert len(taken) >= 510
+
+
+@pytest.mark.parametrize("store_url", ["zookeeper"], indirect=True)
+def test_a_sum(store_url: str) -> None:
+    """Each call adds once, whoever else does, and returns the sum; it may be negative."""
+    with bk.open_store(store_url) as store:
+        counters = [Counter(store, "/sum") for _ in range(2)]
+        adding = [begun(counters[i % 2].add, 1 + i // 4) for i in range(8)]
+        sums = {result(one) for one in adding}
+        assert len(sums) == 8
+        assert max(sums) == counters[0].add(0) == 12
+        assert counters[1].add(-20) == -8
+        assert value(store, "/sum") == b"-8"
+        with pytest.raises(ValueDecodeError):
+            counters[0].next()
+        bad: list[Any] = [-END, True, 1.0, None, 2**63]
+        for n in bad:
+            with pytest.raises((OverflowError, bk.InvalidSettingError)):
+                counters[0].add(n)
+
+
+def test_a_sum_without_an_answer(faulty: bk.MetadataStore, faults: FaultInjector) -> None:
+    """The call says that it may have added; one that waits meanwhile adds to the result."""
+    for path, applied in (("/yes", True), ("/no", False)):
+        counter = Counter(faulty, path)
+        faults.lose_answer("put", applied=applied)
+        held = faults.delay("get")
+        unknown = begun(counter.add, 5)
+        held.wait()
+        later = begun(counter.add, 1)
+        held.release()
+        assert isinstance(error(unknown), bk.IndeterminateError)
+        assert result(later) == (6 if applied else 1)

@@ -30,6 +30,7 @@ def makers(prefix: str) -> dict[str, Callable[[Any], object]]:
         "Counter",
         "MetadataCache",
         "PersistentEphemeral",
+        "Barrier",
     )
     return {
         **{name: of(name) for name in simple},

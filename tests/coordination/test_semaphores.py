@@ -84,7 +84,7 @@ def test_a_semaphore_among_many(
     store: bk.MetadataStore, another: Callable[[], bk.MetadataStore]
 ) -> None:
     """Those before a waiter leave in any order, and it holds when one is left."""
-    others = [Semaphore(another(), PATH, 4) for _ in range(4)]
+    others = [Lock(another(), PATH, shared=True) for _ in range(4)]
     for other in others:
         other.acquire()
     last = Semaphore(store, PATH, 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Event
 from typing import Any, assert_type
 
 import batchkeeper as bk
@@ -28,7 +27,7 @@ def errors(store: bk.MetadataStore) -> None:
             pass
     except bk.LockBusyError as error:
         assert_type(error.value, bytes | None)
-    except bk.LockLostError:
+    except (bk.LockLostError, bk.LockCancelledError):
         pass
     except bk.ValueDecodeError as error:
         assert_type(error.version, int | None)
@@ -52,6 +51,11 @@ def locks_of_threads(store: bk.MetadataStore, other: bk.AsyncMetadataStore) -> N
     lock.release()
     semaphore = bk.Semaphore(store, "/s", 3, b"me")
     semaphore.acquire()
+    semaphore.cancel()
+    assert_type(semaphore.holders() + lock.contenders(), list[bk.Participant])
+    assert_type(bk.Counter(store, "/c").add(-1), int)
+    assert_type(bk.Barrier(store, "/b").create(), bool)
+    assert_type(bk.Election(store, "/e").run(lambda lost: lost.is_set()), bool)
     fenced = bk.fenced(store, semaphore)
     assert_type(fenced, bk.FencedStore)
     assert_type(fenced.put("/a", b""), Future[bk.Stat])
@@ -152,6 +156,15 @@ async def locks_of_tasks(store: bk.AsyncMetadataStore, other: bk.MetadataStore) 
     await lock.release()
     semaphore = bk.AsyncSemaphore(store, "/s", 3, b"me")
     await semaphore.acquire()
+    semaphore.cancel()
+    assert_type(await semaphore.holders() + await lock.contenders(), list[bk.Participant])
+
+    assert_type(await bk.AsyncBarrier(store, "/b").wait(1.0), None)
+
+    async def lead(lost: Any) -> bool:
+        return bool(lost.is_set())
+
+    assert_type(await bk.AsyncElection(store, "/e").run(lead), bool)
     fenced = bk.async_fenced(store, semaphore)
     assert_type(fenced, bk.AsyncFencedStore)
     assert_type(await fenced.put("/a", b""), bk.Stat)
@@ -241,7 +254,7 @@ def persistent(store: bk.MetadataStore) -> None:
     assert_type(kept.start(timeout=1.0), bk.PersistentEphemeral)
     assert_type((kept.path, kept.value, kept.exists), tuple[str, bytes, bool])
     assert_type(kept.held_until(), float)
-    assert_type(kept.lost, Event)
+    assert_type(kept.lost.wait(1.0), bool)
     assert_type(kept.update(b""), None)
     assert_type(kept.close(), None)
     with kept as entered:
