@@ -121,7 +121,8 @@ def _result(
 def _part(name: bytes | str) -> str:
     """Return an id as one part of a path."""
     part = quote(name, safe="@:+=,")
-    return part.replace(".", "%2E") if part in {".", ".."} else part
+    # Paths have no parts "." and "..", and stores keep things of their own behind a dot.
+    return f"%2E{part[1:]}" if part.startswith(".") else part
 
 
 class DriverLock(locking.Lock):
@@ -377,10 +378,11 @@ class Driver(coordination.CoordinationDriverCachedRunWatchers):
 
     def _member_ids(self, group_id: bytes) -> _Steps[list[bytes]]:
         group = self.path(b"groups", group_id)
-        exists, names = self.store().exists(group), self.store().get_children(group)
-        if not (yield exists):
+        names: list[str] = yield self.store().get_children(group)
+        # A group that has members exists.
+        if not names and not (yield self.store().exists(group)):
             raise coordination.GroupNotCreated(group_id)
-        return list(map(unquote_to_bytes, (yield names)))
+        return list(map(unquote_to_bytes, names))
 
     def _find(self, group_id: bytes, member_id: bytes) -> _Steps[GetResult]:
         found: GetResult | None = yield self.store().get(self.path(b"groups", group_id, member_id))
