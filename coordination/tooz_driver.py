@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial, wraps
+from threading import get_ident
 from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar, cast
 from urllib.parse import quote, unquote, unquote_to_bytes, urlencode
 
@@ -132,7 +133,7 @@ class DriverLock(locking.Lock):
         super().__init__(name)
         self._driver = driver
         self._path = driver.path(b"locks", name)
-        self._held: list[Lock] = []
+        self._held: dict[Lock, int] = {}  # by the threads that have acquired them
         self._latest: Lock | None = None  # It keeps what is known of the line.
 
     def acquire(
@@ -143,25 +144,26 @@ class DriverLock(locking.Lock):
         A blocking call waits out outages.
         """
         blocking, timeout = utils.convert_blocking(blocking, timeout)
-        driver = self._driver
         with _as_tooz(), suppress(LockBusyError):
-            store = driver.store(locks=True)
-            lock = self._latest = Lock(store, self._path, driver.member_id, shared=bool(shared))
+            store, value = self._driver.store(locks=True), self._driver.member_id
+            lock = self._latest = Lock(store, self._path, value, shared=bool(shared))
             if blocking:
                 lock.acquire(timeout)
             elif not lock.try_acquire():
                 return False
-            self._held.append(lock)
+            self._held[lock] = get_ident()
             return True
         return False
 
     def release(self) -> bool:
-        """Release the latest acquisition; return whether it has held until now.
+        """Release this thread's latest acquisition; return whether it has held until now.
 
-        If no server answers, the lock is released in the background.
+        Without one, it releases that of another thread. If no server answers, that happens in the
+        background.
         """
-        with _as_tooz(), suppress(IndexError, LockLostError):
-            lock = self._held.pop()
+        with _as_tooz(), suppress(LookupError, LockLostError):
+            lock = self._latest_held()
+            del self._held[lock]
             try:
                 there = self._exists(lock)
             finally:
@@ -172,29 +174,37 @@ class DriverLock(locking.Lock):
         return False
 
     def break_(self) -> bool:
-        """Take the lock from its holder. Those that wait for it queue up again."""
+        """Take the lock from its holder. Those that wait for it queue up again.
+
+        Those of the holder's own coordinator wait until it has released the lock.
+        """
         with _as_tooz():
-            store = self._driver.store(locks=True)
-            return store.delete_recursive(self._path).result() > 0
+            return self._driver.store(locks=True).delete_recursive(self._path).result() > 0
 
     def is_still_owner(self) -> bool:
         """Ask the server whether the latest acquisition still holds the lock."""
-        with _as_tooz(), suppress(IndexError, LockLostError):
-            lock = self._held[-1]
+        with _as_tooz(), suppress(LookupError, LockLostError):
+            lock = self._latest_held()
             return self._exists(lock).result() and lock.held
         return False
 
     @property
     def acquired(self) -> bool:
         """Whether this object certainly holds the lock at this moment, without a request."""
-        return any(lock.held for lock in self._held)
+        return any(lock.held for lock in list(self._held))
 
     @property
     def fencing_token(self) -> int | None:
         """The fencing token of the latest acquisition, or ``None``; see ``batchkeeper.Lock``."""
-        with suppress(IndexError, LockLostError):
-            return self._held[-1].fencing_token
+        with suppress(LookupError, LockLostError):
+            return self._latest_held().fencing_token
         return None
+
+    def _latest_held(self) -> Lock:
+        # A lost one must not stand for the one that another thread has acquired since.
+        latest_first = list(self._held)[::-1]
+        own = (lock for lock in latest_first if self._held.get(lock) == get_ident())
+        return next(own, None) or latest_first[0]
 
     def _exists(self, lock: Lock) -> Future[bool]:
         # Its name occurs once, so whatever exists there is the value of this acquisition.

@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ for name in ("etcd3gw.Etcd3", "ipc.IPC", "memcached.Memcached", "redis.Redis"):
 PART = ("group", "election", "broken", "shared", "twice", "capabilities")
 
 Fresh = Callable[[str], str]
-Open = Callable[..., tooz_driver.Driver]
+Open = Callable[..., Any]
 
 
 @pytest.fixture
@@ -43,9 +44,8 @@ def coordinator(fresh_url: Fresh) -> Iterator[Open]:
     memory = fresh_url("memory")
     with ExitStack() as stack:
 
-        def start(member: bytes | str, url: str = memory, **options: Any) -> tooz_driver.Driver:
-            made = get_coordinator(f"batchkeeper+{url}", member, **options)  # type: ignore[arg-type]
-            assert isinstance(made, tooz_driver.Driver)
+        def start(member: Any, url: str = memory, **options: Any) -> Any:
+            made = get_coordinator(f"batchkeeper+{url}", member, **options)
             made.start()
             stack.callback(lambda: made.stop() if made.is_started else None)
             return made
@@ -59,14 +59,13 @@ def test_its_own_tests_pass(
 ) -> None:
     """All of them with ``--full``, as ``python -m unittest`` runs them."""
     (tmp_path / "sitecustomize.py").write_text(STUBS)
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     variables = {"PYTHONPATH": path, "TOOZ_TEST_URL": f"batchkeeper+{fresh_url(kind)}"}
     chosen = [] if pytestconfig.option.full else [f"-k={word}" for word in PART]
     tests = ("-W", "ignore", "-m", "unittest", *chosen, "tooz.tests.test_coordination")
     done = run_python(*tests, env={**os.environ, **variables})
     assert done.returncode == 0, done.stderr
-    ran = re.findall(r"Ran (\d+) tests", done.stderr)
-    assert int(*ran) > (40 if chosen else 75)
+    assert int(*re.findall(r"Ran (\d+) tests", done.stderr)) > (40 if chosen else 75)
 
 
 def test_ids_are_any_bytes(coordinator: Open) -> None:
@@ -78,13 +77,13 @@ def test_ids_are_any_bytes(coordinator: Open) -> None:
         for member in members:
             member.join_group(group).get()
         assert members[0].get_members(group).get() == set(ids)
-    assert sorted(members[0].get_groups().get()) == sorted(ids)
+    assert set(members[0].get_groups().get()) == set(ids)
     assert all(members[0].get_lock(name).acquire(blocking=False) for name in ids)
     assert coordinator("é").member_id == ids[-1]
 
 
-def test_the_next_member_of_a_name_stays(coordinator: Open) -> None:
-    """A coordinator whose membership has ended removes and changes nobody else's."""
+def test_what_came_later_stays(coordinator: Open) -> None:
+    """A membership or a hold that has ended removes and changes nobody else's."""
     one, two = coordinator(b"name"), coordinator(b"name")
     one.join_group_create(b"g")
     two.leave_group(b"g").get()  # tooz lets any client with the id do that.
@@ -94,6 +93,14 @@ def test_the_next_member_of_a_name_stays(coordinator: Open) -> None:
             attempt.get()
     one.stop()
     assert two.get_member_capabilities(b"g", b"name").get() == {"by": 2}
+
+    lock = two.get_lock(b"lock")
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(lock.acquire).result()
+        assert lock.break_()
+        assert lock.acquire(blocking=False)
+        assert not thread.submit(lock.release).result()
+    assert lock.is_still_owner()
 
 
 def test_what_a_url_says(monkeypatch: pytest.MonkeyPatch, fresh_url: Fresh) -> None:
@@ -109,8 +116,7 @@ def test_what_a_url_says(monkeypatch: pytest.MonkeyPatch, fresh_url: Fresh) -> N
     made = get_coordinator(url, b"a", [Characteristics.LINEARIZABLE])
     made.start()
     made.stop()
-    rest = "etcds://h1:1,h2:2/app?ca=%2Fa"
-    assert asked == [(rest, 5.0, "me", "p@ss"), (rest, 7.0, "me", "p@ss")]
+    assert asked == [("etcds://h1:1,h2:2/app?ca=%2Fa", time, "me", "p@ss") for time in (5.0, 7.0)]
     for scheme, wrong in ("zookeeper", "LINEARIZABLE"), ("memory", "DISTRIBUTED_ACROSS_PROCESSES"):
         with pytest.raises(tooz.coordination.ToozDriverChosenPoorly):
             get_coordinator(f"batchkeeper+{scheme}://a", b"a", [Characteristics[wrong]])
@@ -125,8 +131,6 @@ def test_an_outage(server: LocalServer, coordinator: Open) -> None:
     server.kill()
     with pytest.raises(ToozConnectionError):
         one.get_members(b"g").get()
-    with pytest.raises(ToozConnectionError):
-        one.get_lock(b"other").acquire(blocking=False)
     assert lock.release()
     server.start()
     two = coordinator(b"two", server.url, timeout=30).get_lock(b"lock")
@@ -148,10 +152,7 @@ def test_a_fork(fresh_url: Fresh, coordinator: Open) -> None:
         parent.stop()
         parent.start()
         free = parent.get_lock(b"lock").acquire(blocking=False)
-        members: set[bytes] = parent.get_members(b"g").get()
-        parent.stop()
-        return not free and members == {b"a"}
+        return not free and bool(parent.get_members(b"g").get() == {b"a"})
 
     assert holds_in_a_child(in_a_child)
-    assert parent.get_members(b"g").get() == {b"a"}
     assert lock.release()
