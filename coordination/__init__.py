@@ -28,6 +28,7 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 - ``deadlines``: the remaining time of a call
 - ``async_conflicts``: the attempts of a call at a change, while other clients are faster
 - ``crossings``: waits of threads for each other, which would never end
+- ``tooz_driver``: a driver for OpenStack's tooz; tooz imports it
 """
 
 from ..ops.results import CacheResult

@@ -51,6 +51,7 @@ IN_MEMORY = (
     "docs/guarantees.md",
     "docs/hbase.md",
     "docs/locks.md",
+    "docs/tooz.md",
     "docs/watches.md",
 )
 ON_ETCD = ("docs/counters.md", "docs/operations.md", "docs/quickstart.md", "docs/stores.md")
