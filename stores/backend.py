@@ -458,7 +458,11 @@ class Session(Protocol):
 
 
 class WatchHandle(Protocol):
-    """A watch of a back end."""
+    """A watch of a back end.
+
+    It may have an attribute ``lag``, a float: the seconds for which it has not been in place, or
+    since it has received an event that it has not delivered yet; else 0.0.
+    """
 
     def close(self) -> None:
         """End the watch. Any thread may call it, also from within the watch's ``deliver``.

@@ -96,6 +96,12 @@ class Listener(Generic[T]):
     def _append(self, event: T) -> None:
         self._waiting.append(event)
 
+    def _waits(self) -> bool:
+        return bool(self._waiting)
+
+    def _take(self) -> T:
+        return self._waiting.popleft()
+
     def _calls(self, event: T) -> Iterable[tuple[object, ...]]:
         """Yield the arguments of each call for an event."""
         yield (event,)
@@ -113,9 +119,9 @@ class Listener(Generic[T]):
 
     def _next(self) -> T | None:
         with self._lock:
-            self._lock.wait_for(lambda: self._waiting, _LINGER)
-            if self._waiting:
-                return self._waiting.popleft()
+            self._lock.wait_for(self._waits, _LINGER)
+            if self._waits():
+                return self._take()
             self._running = False
             return None
 
