@@ -47,6 +47,7 @@ from ..ops.serdes import Serde
 from .async_background import AsyncSignal, async_spawn
 from .async_listeners import AsyncListener, still_open
 from .async_watches import AsyncWatch
+from .settings import check_flag
 from .table import Entry, Table, Update, ViewSnapshot, result, stat_of
 
 __all__ = ["AsyncView", "AsyncViewListener"]
@@ -266,6 +267,7 @@ class AsyncView(Mapping[str, CacheResult[T]], Generic[T]):
             replay: whether to call it first for each path that the view has now, as a creation.
         """
         self._check(self._prefix)
+        check_flag("replay", replay)
         listener = AsyncViewListener(self._prefix, callback, self._decode)
         with self._lock:
             start = False
@@ -360,7 +362,7 @@ class AsyncView(Mapping[str, CacheResult[T]], Generic[T]):
             except MetadataStoreError as error:
                 # Until it is complete, the caller decides what an outage means.
                 if not self._complete or not passes(error):
-                    if self._error is None and not isinstance(error, StoreClosedError):
+                    if self._complete and not isinstance(error, StoreClosedError):
                         log.warning("a view has ended", prefix=self._prefix, reason=str(error))
                     self._end(error)
                     return

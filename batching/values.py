@@ -14,7 +14,7 @@ from threading import Event
 from typing import Final
 
 from ..ops.backoff import Backoff
-from ..ops.errors import MetadataStoreError, StoreClosedError, passes
+from ..ops.errors import AuthenticationError, MetadataStoreError, StoreClosedError, passes
 from ..ops.log import get_logger
 from ..ops.results import GetResult, ValueEvent, WatchEvent
 from ..stores.backend import BeginWatch, ValueWatches, Watches, WatchHandle, start_thread
@@ -116,6 +116,9 @@ class _Reading:
                 values = dict(zip(paths, self._read(paths), strict=True))
                 break
             except MetadataStoreError as error:
+                if isinstance(error, AuthenticationError) and error.path in paths:
+                    paths.remove(error.path)  # Scans leave such a path out, too.
+                    continue
                 if isinstance(error, StoreClosedError) or not passes(error):
                     raise
                 if self._closed.wait(_BACKOFF.pause(attempt)):

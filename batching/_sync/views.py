@@ -43,6 +43,7 @@ from ...ops.paths import check_parent
 from ...ops.results import CacheResult, ScanPage
 from ...ops.serdes import Serde
 from ..background import Signal, spawn
+from ..settings import check_flag
 from ..table import Entry, Table, Update, ViewSnapshot, result, stat_of
 from ..watches import Watch
 from .listeners import Listener, still_open
@@ -262,6 +263,7 @@ class View(Mapping[str, CacheResult[T]], Generic[T]):
             replay: whether to call it first for each path that the view has now, as a creation.
         """
         self._check(self._prefix)
+        check_flag("replay", replay)
         listener = ViewListener(self._prefix, callback, self._decode)
         with self._lock:
             start = False
@@ -356,7 +358,7 @@ class View(Mapping[str, CacheResult[T]], Generic[T]):
             except MetadataStoreError as error:
                 # Until it is complete, the caller decides what an outage means.
                 if not self._complete or not passes(error):
-                    if self._error is None and not isinstance(error, StoreClosedError):
+                    if self._complete and not isinstance(error, StoreClosedError):
                         log.warning("a view has ended", prefix=self._prefix, reason=str(error))
                     self._end(error)
                     return

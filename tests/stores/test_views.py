@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import uuid
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Final
@@ -15,6 +16,7 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.batching import feeds
 from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages
+from batchkeeper.testing.faults import FaultInjector
 from batchkeeper.testing.servers import EtcdServer, LocalServer, ZooKeeperServer
 
 from ..forks import holds_in_a_child
@@ -332,6 +334,18 @@ def test_the_end(kind: str, fresh_url: Callable[[str], str]) -> None:
     until(is_closed)
     assert [*watch] == []
     until(lambda: not any("values of /ends" in thread.name for thread in threading.enumerate()))
+
+
+def test_a_path_that_may_not_be_read() -> None:
+    """It is left out, as a scan does it, and the view goes on."""
+    faults = FaultInjector()
+    with bk.open_store(f"memory://{uuid.uuid4()}", wrap=faults) as store, store.view("/a") as view:
+        denied = bk.AuthenticationError("denied", path="/a/secret")
+        faults.refuse(denied, "get", denied.path, times=None)
+        result(store.put("/a/secret", b""))
+        result(store.put("/a/b", b""))
+        until(lambda: "/a/b" in view)
+        assert [*view] == ["/a/b"]
 
 
 def test_tasks(fresh_url: Callable[[str], str]) -> None:

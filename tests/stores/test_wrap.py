@@ -210,4 +210,4 @@ def test_a_wrapper_that_fails() -> None:
         bk.open_store(f"memory://{uuid.uuid4()}", wrap=Broken) as store,
         pytest.raises(bk.MetadataStoreError, match="no attribute 'scan'"),
     ):
-        store.view("/a")
+        store.view("/a", timeout=10.0)
