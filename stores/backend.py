@@ -567,7 +567,7 @@ class PassingBackend:
 
     A subclass overrides the methods that it observes or changes. Closing it closes ``backend``. It
     returns the facets of ``backend``; a wrapper that observes or changes scans or changes has to
-    wrap those, too.
+    wrap those, too. One that changes values wraps scans, history, and watches that send values.
     """
 
     def __init__(self, backend: Backend) -> None:
