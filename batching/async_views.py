@@ -333,9 +333,7 @@ class AsyncView(Mapping[str, CacheResult[T]], Generic[T]):
             async_spawn(f"view of {self._prefix}", self._run)
             if not await self._ready.wait(timeout):
                 raise OperationTimeoutError(
-                    f"the view is not complete after {timeout:g} s: {len(self._table.entries)} "
-                    "paths",
-                    path=self._prefix,
+                    f"the view is not complete after {timeout:g} s", path=self._prefix
                 )
             self._check(self._prefix)
         except BaseException:
@@ -403,9 +401,10 @@ class AsyncView(Mapping[str, CacheResult[T]], Generic[T]):
             with self._lock:
                 if self._error is not None:
                     return
-                self._tell(self._table.apply(events))
                 if in_order:
                     self._revision = events[-1].revision
+                self._tell(self._table.apply(events))
+            del events  # They may be many, and the next may come late.
 
     async def _read(self, revision: int | None) -> None:
         """Read everything, and put it in the place of what the view had."""

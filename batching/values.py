@@ -98,6 +98,7 @@ class _Reading:
                     if self._closed.is_set():
                         return
                     self._deliver(found)
+                    del some, found  # Their values may be large, and the next may come late.
         except (StopIteration, StoreClosedError):
             pass  # It is closed, or its store, which ends all its feeds.
         except Exception as error:
