@@ -138,6 +138,8 @@ class AsyncListener(Generic[T]):
                 await asyncio.sleep(0)
                 called_at = time.monotonic()
             # end
+            if self.closed:
+                continue  # What was pending is let go.
             for arguments in self._calls(event):
                 if self.closed:
                     break

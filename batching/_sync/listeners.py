@@ -109,6 +109,8 @@ class Listener(Generic[T]):
     def _run(self) -> None:
         _calling.set(self)
         while (event := self._next()) is not None:
+            if self.closed:
+                continue  # What was pending is let go.
             for arguments in self._calls(event):
                 if self.closed:
                     break
