@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
@@ -34,6 +35,8 @@ T = TypeVar("T")
 # async:
 # As with other callbacks of a loop, SystemExit ends the loop. What they await may be cancelled.
 _CAUGHT = (Exception, asyncio.CancelledError)
+# Seconds after which a callback that awaits nothing lets other tasks have their turn.
+_TURN: Final = 0.01
 # sync:
 # | _CAUGHT = BaseException  # SystemExit would end the thread before the next event.
 # | _LINGER: Final = 1.0  # Seconds: a thread for each of many events would cost more than they do.
@@ -114,13 +117,29 @@ class AsyncListener(Generic[T]):
     def _append(self, event: T) -> None:
         self._waiting.append(event)
 
+    def _waits(self) -> bool:
+        return bool(self._waiting)
+
+    def _take(self) -> T:
+        return self._waiting.popleft()
+
     def _calls(self, event: T) -> Iterable[tuple[object, ...]]:
         """Yield the arguments of each call for an event."""
         yield (event,)
 
     async def _run(self) -> None:
         _calling.set(self)
+        # async:
+        called_at = time.monotonic()
+        # end
         while (event := self._next()) is not None:
+            # async:
+            if time.monotonic() - called_at > _TURN:
+                await asyncio.sleep(0)
+                called_at = time.monotonic()
+            # end
+            if self.closed:
+                continue  # What was pending is let go.
             for arguments in self._calls(event):
                 if self.closed:
                     break
@@ -145,10 +164,10 @@ class AsyncListener(Generic[T]):
     def _next(self) -> T | None:
         with self._lock:
             # sync:
-            # | self._lock.wait_for(lambda: self._waiting, _LINGER)
+            # | self._lock.wait_for(self._waits, _LINGER)
             # end
-            if self._waiting:
-                return self._waiting.popleft()
+            if self._waits():
+                return self._take()
             self._running = False
             return None
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -43,11 +44,10 @@ from ..ops.log import get_logger
 from ..ops.paths import check_parent
 from ..ops.results import CacheResult, ScanPage
 from ..ops.serdes import Serde
-from ..ops.sessions import SessionEvent
 from .async_background import AsyncSignal, async_spawn
 from .async_listeners import AsyncListener, still_open
 from .async_watches import AsyncWatch
-from .sessions import SessionCallback, SessionListener
+from .settings import check_flag
 from .table import Entry, Table, Update, ViewSnapshot, result, stat_of
 
 __all__ = ["AsyncView", "AsyncViewListener"]
@@ -78,7 +78,6 @@ class _AsyncViewed(Protocol):
     def watch(
         self, prefix: str, *, after: int | None, max_events: int, values: bool
     ) -> AsyncWatch: ...
-    def add_session_listener(self, callback: SessionCallback) -> SessionListener: ...
 
 
 class AsyncViewListener(AsyncListener[Update], Generic[T]):
@@ -96,23 +95,23 @@ class AsyncViewListener(AsyncListener[Update], Generic[T]):
     ) -> None:
         super().__init__(of, callback)
         self._decode = decode
-        self._changes: dict[str, tuple[Entry | None, Entry | None]] = {}
+        self._changes: OrderedDict[str, tuple[Entry | None, Entry | None]] = OrderedDict()
 
     def _append(self, event: Update) -> None:
         path, old, new = event
-        waiting = self._changes.get(path)
-        if waiting is None:
-            super()._append(event)
-        else:
-            old = waiting[0]
-        self._changes[path] = (old, new)
+        old, _ = self._changes.pop(path, (old, None))
+        if old != new:
+            self._changes[path] = old, new
+
+    def _waits(self) -> bool:
+        return bool(self._changes)
+
+    def _take(self) -> Update:
+        path, (old, new) = self._changes.popitem(last=False)
+        return path, old, new
 
     def _calls(self, event: Update) -> Iterable[tuple[object, ...]]:
-        path = event[0]
-        with self._lock:
-            old, new = self._changes.pop(path)
-        if old == new:
-            return
+        path, old, new = event
         try:
             yield path, *(e if e is None else result(path, e, self._decode) for e in (old, new))
         except ValueDecodeError:
@@ -158,14 +157,12 @@ class AsyncView(Mapping[str, CacheResult[T]], Generic[T]):
         self._revision: int | None = None
         self._listeners: tuple[AsyncViewListener[T], ...] = ()
         self._error: MetadataStoreError | None = None
-        # Since when the view is known to be behind: times of the monotonic clock, or 0.
-        self._broken_at = self._cut_at = time.monotonic()
-        self._connected = True
+        # Since when no watch is followed, by the monotonic clock, or 0.
+        self._broken_at = time.monotonic()
         self._complete = False
         self._ready = AsyncSignal()  # set when it is complete for the first time, or has failed
         self._closing = AsyncSignal()
         self._watch: AsyncWatch | None = None
-        self._session_listener: SessionListener | None = None
         _views.add(self)
 
     # Lookups
@@ -187,12 +184,8 @@ class AsyncView(Mapping[str, CacheResult[T]], Generic[T]):
         It counts from the arrival of an event that is not applied yet, and through outages.
         """
         self._check(self._prefix)
-        watch, now = self._watch, time.monotonic()
-        behind = 0.0 if watch is None else watch.lag
-        for since in (self._broken_at, 0.0 if self._connected else self._cut_at):
-            if since:
-                behind = max(behind, now - since)
-        return behind
+        watch, since = self._watch, self._broken_at
+        return time.monotonic() - since if since or watch is None else watch.lag
 
     @property
     def error(self) -> MetadataStoreError | None:
@@ -274,6 +267,7 @@ class AsyncView(Mapping[str, CacheResult[T]], Generic[T]):
             replay: whether to call it first for each path that the view has now, as a creation.
         """
         self._check(self._prefix)
+        check_flag("replay", replay)
         listener = AsyncViewListener(self._prefix, callback, self._decode)
         with self._lock:
             start = False
@@ -309,13 +303,11 @@ class AsyncView(Mapping[str, CacheResult[T]], Generic[T]):
             self._error = error or StoreClosedError("the view is closed", path=self._prefix)
             self._table, self._decoded = Table(self._prefix, self._max_bytes), {}
             listeners, self._listeners = self._listeners, ()
-            watch, session_listener = self._watch, self._session_listener
+            watch = self._watch
         self._closing.set()
         self._ready.set()
         for listener in listeners:
             listener.close()
-        if session_listener is not None:
-            session_listener.close()
         if watch is not None:
             watch.close()
 
@@ -338,14 +330,10 @@ class AsyncView(Mapping[str, CacheResult[T]], Generic[T]):
     async def begin(self, timeout: float | None) -> Self:
         """Return the view when it is complete."""
         try:
-            if "ephemerals" in self._store.capabilities:
-                self._session_listener = self._store.add_session_listener(self._hear)
             async_spawn(f"view of {self._prefix}", self._run)
             if not await self._ready.wait(timeout):
                 raise OperationTimeoutError(
-                    f"the view is not complete after {timeout:g} s: {len(self._table.entries)} "
-                    "paths",
-                    path=self._prefix,
+                    f"the view is not complete after {timeout:g} s", path=self._prefix
                 )
             self._check(self._prefix)
         except BaseException:
@@ -353,11 +341,13 @@ class AsyncView(Mapping[str, CacheResult[T]], Generic[T]):
             raise
         return self
 
-    def _hear(self, event: SessionEvent) -> None:
-        self._cut_at = time.monotonic()
-        self._connected = event in {"reconnected", "session_reestablished"}
-
     async def _run(self) -> None:
+        try:
+            await self._keep()
+        finally:  # This task may be cancelled, and nobody else would say that the view is old.
+            self._end(None)
+
+    async def _keep(self) -> None:
         failures = compactions = 0
         while self._error is None:
             try:
@@ -370,15 +360,16 @@ class AsyncView(Mapping[str, CacheResult[T]], Generic[T]):
             except MetadataStoreError as error:
                 # Until it is complete, the caller decides what an outage means.
                 if not self._complete or not passes(error):
-                    if self._error is None and not isinstance(error, StoreClosedError):
+                    if self._complete and not isinstance(error, StoreClosedError):
                         log.warning("a view has ended", prefix=self._prefix, reason=str(error))
                     self._end(error)
                     return
                 log.info("a view begins again", prefix=self._prefix, reason=str(error))
-            except Exception:
+            except Exception as error:
                 # Whatever it is: without this task, the view would be old without a word.
-                log.exception("a view failed, and begins again", prefix=self._prefix)
-            self._broken_at = self._broken_at or time.monotonic()
+                log.exception("a view failed", prefix=self._prefix)
+                if not self._complete:
+                    self._end(MetadataStoreError(f"the view failed: {error!r}"))
             await self._closing.wait(_BACKOFF.pause(failures))
             failures += 1
 
@@ -394,16 +385,26 @@ class AsyncView(Mapping[str, CacheResult[T]], Generic[T]):
             self._watch = watch
             if after is None:
                 await self._read(None)
-            while self._error is None:
-                events = await watch.next_events()
-                if any(event.kind == "gap" for event in events):
+            self._broken_at, self._complete = 0.0, True
+            self._ready.set()
+            try:
+                await self._apply(watch, after is not None)
+            finally:
+                self._broken_at = time.monotonic() - watch.lag
+
+    async def _apply(self, watch: AsyncWatch, in_order: bool) -> None:
+        """Apply events until there is a gap. ``in_order``: those of all paths in one order."""
+        while self._error is None:
+            events = await watch.next_events()
+            if any(event.kind == "gap" for event in events):
+                return
+            with self._lock:
+                if self._error is not None:
                     return
-                with self._lock:
-                    if self._error is not None:
-                        return
-                    self._tell(self._table.apply(events))
-                    if after is not None:
-                        self._revision = events[-1].revision
+                if in_order:
+                    self._revision = events[-1].revision
+                self._tell(self._table.apply(events))
+            del events  # They may be many, and the next may come late.
 
     async def _read(self, revision: int | None) -> None:
         """Read everything, and put it in the place of what the view had."""
@@ -419,11 +420,8 @@ class AsyncView(Mapping[str, CacheResult[T]], Generic[T]):
             before, self._table = self._table, table
             self._decoded = {}
             self._revision = revision
-            self._broken_at = 0.0
             if self._listeners:
                 self._tell(before.updates_to(table))
-            self._complete = True
-        self._ready.set()
 
     def _tell(self, updates: Iterable[Update]) -> None:
         for update in updates:

@@ -184,12 +184,17 @@ class AsyncWatch(AsyncIterator[WatchEvent]):
             StoreClosedError: the watch or its store is closed, and the last event was taken.
             MetadataStoreError: the watch has failed, and the last event was taken.
         """
+        await asyncio.sleep(0)  # Others have their turn, also while events keep coming.
         first = await self.next_event(timeout)
         return [] if first is None else [first, *self._feed.rest()]
 
     @property
     def lag(self) -> float:
-        """Seconds since the oldest event that waits to be taken arrived, at most; 0.0 if none."""
+        """Seconds for which the reader has been behind the store, as far as the client knows.
+
+        It counts from the arrival of the oldest event that waits to be taken, or that the reader
+        took last and still works on: until it asks for the next. It also counts through outages.
+        """
         return self._feed.lag
 
     async def _next(self) -> WatchEvent | None:

@@ -23,7 +23,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Condition, RLock, current_thread, main_thread
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from ..ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError
 from ..ops.log import get_logger
@@ -63,6 +63,9 @@ _TURN: Final = 256
 # Seconds after which the main thread looks again. A signal handler that closes the watch after the
 # look, and before the thread waits, has nobody to wake.
 _AGAIN: Final = 1.0
+
+# Seconds between the deliveries whose times a feed notes.
+_RESOLUTION: Final = 0.05
 
 # ``ended``: the store was closed, or the back end has ended the watch; the events before that can
 # still be taken. ``closed``: the caller has closed the watch and gets no more events.
@@ -121,16 +124,6 @@ def check_callback(callback: Callable[..., Any]) -> None:
         )
 
 
-@runtime_checkable
-class Lagging(Protocol):
-    """A handle of a watch that knows of events which it has not delivered yet."""
-
-    @property
-    def lag(self) -> float:
-        """The seconds since the first of them arrived; 0.0 without any."""
-        ...
-
-
 class Feed:
     """The events of one watch, at most ``max_events`` of them.
 
@@ -172,7 +165,10 @@ class Feed:
         self._events: deque[WatchEvent] = deque()
         self._gap = False  # whether a gap stands before `_events`
         self._bytes = 0  # of the values in `_events`
-        self._since = 0.0  # when the first of them arrived, or one before it
+        # The events that were taken last: the caller still works on them, until it asks for more.
+        self._taken = 0
+        # The value of `received` and the time, at some deliveries since the oldest of these.
+        self._times: deque[tuple[int, float]] = deque()
         self._asked = False  # whether to call `wake` at the next change
         self._handle: WatchHandle | None = None
         self._on_close: Callable[[Feed], None] | None = None
@@ -193,8 +189,10 @@ class Feed:
             if self._state != "open" or not events:
                 return
             held = self._events
-            if not held:
-                self._since = time.monotonic()
+            now = time.monotonic()
+            if not self._times or now - self._times[-1][1] > _RESOLUTION:
+                self._times.append((self.received, now))
+                self._oldest()
             held.extend(events)
             self.received += len(events)
             if self._values:
@@ -230,7 +228,10 @@ class Feed:
 
     def end(self) -> None:
         """End the feed with its store. The events before that can still be taken."""
+        handle = self._handle
         self._end(None)
+        if handle is not None:  # One that reads values has a thread.
+            handle.close()
 
     def _end(self, error: MetadataStoreError | None) -> None:
         with self._lock:
@@ -266,7 +267,7 @@ class Feed:
             # A new one, because this thread may be in the middle of a change of the old one.
             self._events = deque()
             self._gap = False
-            self._bytes = 0
+            self._bytes = self._taken = 0
             handle, self._handle = self._handle, None
             on_close, self._on_close = self._on_close, None
             wake = self._notify()
@@ -310,15 +311,25 @@ class Feed:
             rest = [*self._events]
             self._events.clear()
             self._bytes = 0
+            self._taken += len(rest)
             return rest
 
     @property
     def lag(self) -> float:
-        """The seconds since the first of the waiting events arrived, at most; 0.0 without any."""
-        handle = self._handle
-        before = handle.lag if isinstance(handle, Lagging) else 0.0
-        waits = self._events or self._gap
-        return max(before, time.monotonic() - self._since if waits else 0.0)
+        """See :attr:`Watch.lag`."""
+        self._check_process()
+        with self._lock:
+            behind: float = getattr(self._handle, "lag", 0.0)
+            if self._events or self._gap or self._taken:
+                behind = max(behind, time.monotonic() - self._oldest())
+        return behind
+
+    def _oldest(self) -> float:
+        """Return when the oldest event has arrived that waits, or was taken last."""
+        times, place = self._times, self.received - len(self._events) - self._taken
+        while len(times) > 1 and times[1][0] <= place:
+            times.popleft()
+        return times[0][1]
 
     def wait(self, timeout: float | None) -> WatchEvent | None:
         """Return the next event, or ``None`` if none comes within ``timeout`` seconds.
@@ -350,6 +361,7 @@ class Feed:
 
     def _next(self) -> WatchEvent | None:
         held = self._events
+        self._taken = 1
         if self._gap:
             self._gap = False
             return self._gap_before(held)
@@ -357,6 +369,7 @@ class Feed:
             event = held.popleft()
             self._leave(event)
             return event if event.kind != "gap" else self._gap_before(held)
+        self._taken = 0
         if self._state == "open":
             return None
         if self._state == "ended" and self.error is not None:

@@ -96,7 +96,7 @@ class Table:
                 if old is None:
                     self.bytes += OVERHEAD + len(path)
                     if self._children is not None:
-                        self._add(path)
+                        self._add(self._children, path)
             elif old is None or (revision is not None and old[2] > revision):
                 continue
             else:
@@ -122,17 +122,18 @@ class Table:
     def children(self, path: str) -> list[str]:
         """Return the sorted names right below a path."""
         if self._children is None:
-            self._children = {}
+            # Set when it is whole: Ctrl-C may end this, and a signal handler may look it up.
+            children: dict[str, set[str]] = {}
             for one in self.entries:
-                self._add(one)
+                self._add(children, one)
+            self._children = children
         skip = 1 if path == "/" else len(path) + 1
         return sorted(child[skip:] for child in self._children.get(path, ()))
 
-    def _add(self, path: str) -> None:
-        assert self._children is not None
+    def _add(self, children: dict[str, set[str]], path: str) -> None:
         while path != self._prefix:
             above = parent(path)
-            below = self._children.setdefault(above, set())
+            below = children.setdefault(above, set())
             if path in below:
                 return
             below.add(path)

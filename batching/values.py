@@ -7,14 +7,14 @@ arrived, over the same session, so that each is at least as new as its event.
 
 from __future__ import annotations
 
-import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
 from threading import Event
 from typing import Final
 
 from ..ops.backoff import Backoff
-from ..ops.errors import MetadataStoreError, StoreClosedError, passes
+from ..ops.errors import AuthenticationError, MetadataStoreError, StoreClosedError, passes
 from ..ops.log import get_logger
 from ..ops.results import GetResult, ValueEvent, WatchEvent
 from ..stores.backend import BeginWatch, ValueWatches, Watches, WatchHandle, start_thread
@@ -26,8 +26,10 @@ __all__ = ["with_values"]
 
 log = get_logger("batchkeeper.watches")
 
-# The most events whose values are read together.
+# The events whose values are read together: at first, and as many as have brought so many bytes.
+_FIRST: Final = 64
 _MOST: Final = 1024
+_BYTES: Final = 16 << 20
 _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 
 
@@ -54,7 +56,8 @@ def with_values(engine: Engine, watches: Watches, seconds: float) -> BeginWatch:
     ) -> WatchHandle:
         source = Feed(prefix, 10 * MAX_EVENTS)
         handle = watches.watch(prefix, after, source.deliver, source.fail, deadline)
-        reading = _Reading(source, handle, read, deliver, fail)
+        source.attach(handle, lambda _: None)
+        reading = _Reading(source, read, deliver, fail)
         try:
             start_thread(reading.run, f"batchkeeper-values of {prefix}")
         except BaseException:
@@ -71,18 +74,16 @@ class _Reading:
     def __init__(
         self,
         source: Feed,
-        handle: WatchHandle,
         read: Callable[[list[str]], list[GetResult | None]],
         deliver: Callable[[Sequence[WatchEvent]], None],
         fail: Callable[[MetadataStoreError], None],
     ) -> None:
         self._source = source
-        self._handle = handle
         self._read = read
         self._deliver = deliver
         self._fail = fail
         self._closed = Event()
-        self._since = 0.0  # when the events were taken that are being read, or 0
+        self._most = _FIRST  # the events whose values are read together
 
     def run(self) -> None:
         """Deliver events until the watch, or its source, ends."""
@@ -90,18 +91,16 @@ class _Reading:
             while not self._closed.is_set():
                 first = self._source.wait(None)
                 assert first is not None
-                self._since = time.monotonic()
-                events = [first, *self._source.rest()]
-                for start in range(0, len(events), _MOST):
-                    found = self._found(events[start : start + _MOST])
+                events = deque([first, *self._source.rest()])
+                while events:
+                    some = [events.popleft() for _ in range(min(self._most, len(events)))]
+                    found = self._found(some)
                     if self._closed.is_set():
                         return
                     self._deliver(found)
-                self._since = 0.0
-        except StopIteration:
-            pass
-        except StoreClosedError:
-            pass  # The store ends all its feeds.
+                    del some, found  # Their values may be large, and the next may come late.
+        except (StopIteration, StoreClosedError):
+            pass  # It is closed, or its store, which ends all its feeds.
         except Exception as error:
             # Whatever it is: a thread that ended here would leave the watch silent for ever.
             if not isinstance(error, MetadataStoreError):
@@ -118,19 +117,23 @@ class _Reading:
                 values = dict(zip(paths, self._read(paths), strict=True))
                 break
             except MetadataStoreError as error:
+                if isinstance(error, AuthenticationError) and error.path in paths:
+                    paths.remove(error.path)  # Scans leave such a path out, too.
+                    continue
                 if isinstance(error, StoreClosedError) or not passes(error):
                     raise
                 if self._closed.wait(_BACKOFF.pause(attempt)):
                     return []
+        size = sum(len(found.value) for found in values.values() if found is not None)
+        self._most = max(1, min(_MOST, _BYTES * len(events) // (size + 1)))
         return [ValueEvent.of(event, values.get(event.path)) for event in events]
 
     @property
     def lag(self) -> float:
-        """The seconds since the first event arrived that is not delivered; 0.0 if there is none."""
-        return max(self._source.lag, time.monotonic() - self._since if self._since else 0.0)
+        """See :class:`stores.backend.WatchHandle`."""
+        return self._source.lag
 
     def close(self) -> None:
         """End the watch. See :class:`stores.backend.WatchHandle`."""
         self._closed.set()
-        self._source.shut()
-        self._handle.close()
+        self._source.close()

@@ -100,7 +100,11 @@ class Watch(Iterator[WatchEvent]):
 
     @property
     def lag(self) -> float:
-        """Seconds since the oldest event that waits to be taken arrived, at most; 0.0 if none."""
+        """Seconds for which the reader has been behind the store, as far as the client knows.
+
+        It counts from the arrival of the oldest event that waits to be taken, or that the reader
+        took last and still works on: until it asks for the next. It also counts through outages.
+        """
         return self._feed.lag
 
     def close(self) -> None:

@@ -167,6 +167,7 @@ class AsyncFencedStore:
         self.revision = plain.revision
         self.changes = plain.changes
         self.watch = plain.watch
+        self.view = plain.view
         self.sync = plain.sync
 
     async def put(

@@ -493,7 +493,11 @@ class Session(Protocol):
 
 
 class WatchHandle(Protocol):
-    """A watch of a back end."""
+    """A watch of a back end.
+
+    It may have an attribute ``lag``, a float: the seconds for which it has not been in place, or
+    since it has received an event that it has not delivered yet; else 0.0.
+    """
 
     def close(self) -> None:
         """End the watch. Any thread may call it, also from within the watch's ``deliver``.
@@ -598,7 +602,7 @@ class PassingBackend:
 
     A subclass overrides the methods that it observes or changes. Closing it closes ``backend``. It
     returns the facets of ``backend``; a wrapper that observes or changes scans or changes has to
-    wrap those, too.
+    wrap those, too. One that changes values wraps scans, history, and watches that send values.
     """
 
     def __init__(self, backend: Backend) -> None:

@@ -96,6 +96,12 @@ class Listener(Generic[T]):
     def _append(self, event: T) -> None:
         self._waiting.append(event)
 
+    def _waits(self) -> bool:
+        return bool(self._waiting)
+
+    def _take(self) -> T:
+        return self._waiting.popleft()
+
     def _calls(self, event: T) -> Iterable[tuple[object, ...]]:
         """Yield the arguments of each call for an event."""
         yield (event,)
@@ -103,6 +109,8 @@ class Listener(Generic[T]):
     def _run(self) -> None:
         _calling.set(self)
         while (event := self._next()) is not None:
+            if self.closed:
+                continue  # What was pending is let go.
             for arguments in self._calls(event):
                 if self.closed:
                     break
@@ -113,9 +121,9 @@ class Listener(Generic[T]):
 
     def _next(self) -> T | None:
         with self._lock:
-            self._lock.wait_for(lambda: self._waiting, _LINGER)
-            if self._waiting:
-                return self._waiting.popleft()
+            self._lock.wait_for(self._waits, _LINGER)
+            if self._waits():
+                return self._take()
             self._running = False
             return None
 

@@ -131,6 +131,7 @@ class FencedStore:
         self.revision = plain.revision
         self.changes = plain.changes
         self.watch = plain.watch
+        self.view = plain.view
         self.sync = plain.sync
 
     def put(

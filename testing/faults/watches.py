@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from ...ops.errors import MetadataStoreError
@@ -32,6 +33,7 @@ class _FaultyWatch:
         # may call `close`.
         self._lock = threading.RLock()
         self._held: list[WatchEvent] | None = [] if held else None
+        self._held_at = time.monotonic()
         self._closed = False
         self._handle: WatchHandle | None = None
 
@@ -41,6 +43,11 @@ class _FaultyWatch:
             self._handle, closed = handle, self._closed
         if closed:
             handle.close()
+
+    @property
+    def lag(self) -> float:
+        below: float = getattr(self._handle, "lag", 0.0)
+        return below if self._held is None else max(below, time.monotonic() - self._held_at)
 
     def take(self, events: Sequence[WatchEvent]) -> None:
         with self._lock:
@@ -54,7 +61,7 @@ class _FaultyWatch:
     def hold(self) -> None:
         with self._lock:
             if self._held is None:
-                self._held = []
+                self._held, self._held_at = [], time.monotonic()
 
     def resume(self, *, gap: bool) -> None:
         with self._lock:

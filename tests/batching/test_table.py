@@ -55,6 +55,21 @@ def test_events_in_order(changes: list[tuple[str, bytes | None]], asked: int) ->
     assert table.bytes == sum(len(p) + len(v) + OVERHEAD for p, v in model.items())
 
 
+def test_a_broken_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the first look at children leaves nothing half done."""
+    table = Table("/", PLENTY)
+    table.apply([put(path, 1, b"") for path in ("/a", "/b")])
+
+    def parent(path: str) -> str:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("batchkeeper.batching.table.parent", parent)
+    with pytest.raises(KeyboardInterrupt):
+        table.children("/")
+    assert table.children("/") == ["a", "b"]
+
+
 def test_older_events() -> None:
     """They change nothing; a deletion of an unknown revision counts, and what follows corrects."""
     table = Table("/a", PLENTY)

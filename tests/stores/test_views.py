@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import uuid
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Final
@@ -15,6 +16,7 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.batching import feeds
 from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages
+from batchkeeper.testing.faults import FaultInjector
 from batchkeeper.testing.servers import EtcdServer, LocalServer, ZooKeeperServer
 
 from ..forks import holds_in_a_child
@@ -58,7 +60,8 @@ def test_values_with_events(kind: str, fresh_url: Callable[[str], str]) -> None:
         assert events[3].found == (b"3", stat)
         seen = [event.value for event in events[:2]]
         assert seen == [b"1", b"2"] if kind == "etcd" else {*seen} <= {b"1", b"2", None}
-        assert watch.lag == 0.0
+        assert watch.lag > 0.0  # The reader may still work on what it has taken.
+        assert (watch.next_events(0), watch.lag) == ([], 0.0)
 
 
 @both
@@ -125,7 +128,7 @@ def test_a_slow_listener(fresh_url: Callable[[str], str]) -> None:
         assert goes_on.wait(PATIENCE)
 
     with bk.open_store(fresh_url("etcd")) as store, store.view("/") as view:
-        view.add_listener(tell)
+        listener = view.add_listener(tell)
         result(store.put("/first", b"0"))
         until(lambda: told)
         for value in (b"1", b"2", b"3"):
@@ -134,6 +137,7 @@ def test_a_slow_listener(fresh_url: Callable[[str], str]) -> None:
         result(store.delete("/gone"))
         result(store.put("/last", b"9"))
         until(lambda: "/last" in view)
+        assert listener._changes.keys() == {"/a", "/last"}
         goes_on.set()
         until(lambda: told[-1][0] == "/last")
         assert told == [("/first", None, b"0"), ("/a", None, b"3"), ("/last", None, b"9")]
@@ -230,6 +234,7 @@ def test_the_state_of_one_revision(
             assert first.revision is not None
             assert all(found.stat.revision <= first.revision for found in first.values())
             until(lambda: "/a/b" in view)
+            assert store.session.state == "new"  # All puts would have to mind one.
 
 
 def test_a_compaction(own_etcd: Callable[[], EtcdServer], proxy: Callable[[str], Proxy]) -> None:
@@ -300,7 +305,7 @@ def test_permissions(own_etcd: Callable[[], EtcdServer], proxy: Callable[[str], 
 def test_the_end(kind: str, fresh_url: Callable[[str], str]) -> None:
     """A closed store ends its views, a forked child has none, and bad input is refused."""
     with bk.open_store(fresh_url(kind)) as store:
-        view = store.view("/a")
+        view, watch = store.view("/a"), store.watch("/ends", values=True)
         for asked, words in (
             ({"prefix": "a"}, "must start with"),
             ({"prefix": "/a", "serde": int}, "serde must be a Serde"),
@@ -315,7 +320,7 @@ def test_the_end(kind: str, fresh_url: Callable[[str], str]) -> None:
             view["/a/b"]
         with pytest.raises(bk.OperationTimeoutError):
             store.view("/a", timeout=1e-9)
-        until(lambda: store.metrics().watches == 1)
+        until(lambda: store.metrics().watches == 2)
 
         def is_closed() -> bool:
             try:
@@ -327,6 +332,20 @@ def test_the_end(kind: str, fresh_url: Callable[[str], str]) -> None:
         assert not is_closed()
         assert holds_in_a_child(is_closed)
     until(is_closed)
+    assert [*watch] == []
+    until(lambda: not any("values of /ends" in thread.name for thread in threading.enumerate()))
+
+
+def test_a_path_that_may_not_be_read() -> None:
+    """It is left out, as a scan does it, and the view goes on."""
+    faults = FaultInjector()
+    with bk.open_store(f"memory://{uuid.uuid4()}", wrap=faults) as store, store.view("/a") as view:
+        denied = bk.AuthenticationError("denied", path="/a/secret")
+        faults.refuse(denied, "get", denied.path, times=None)
+        result(store.put("/a/secret", b""))
+        result(store.put("/a/b", b""))
+        until(lambda: "/a/b" in view)
+        assert [*view] == ["/a/b"]
 
 
 def test_tasks(fresh_url: Callable[[str], str]) -> None:
@@ -350,7 +369,12 @@ def test_tasks(fresh_url: Callable[[str], str]) -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert len(await store.view("/a")) == 1
+            view = await store.view("/a")
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            assert await view._closing.wait(PATIENCE)
+            with pytest.raises(bk.StoreClosedError):
+                len(view)
 
     async def _each(view: Any) -> Any:
         for path in view:

@@ -196,3 +196,18 @@ def test_a_wrapped_store_can_do_what_its_kind_can(store_url: str) -> None:
         if "history" in store.capabilities:
             changes = store.changes("/", before, store.revision())
             assert [found.path for found in changes] == ["/a"]
+
+
+def test_a_wrapper_that_fails() -> None:
+    """A view whose store raises what no store should ends with that, and does not try for ever."""
+
+    class Broken(PassingBackend):
+        @property
+        def scans(self) -> Any:
+            return SimpleNamespace()
+
+    with (
+        bk.open_store(f"memory://{uuid.uuid4()}", wrap=Broken) as store,
+        pytest.raises(bk.MetadataStoreError, match="no attribute 'scan'"),
+    ):
+        store.view("/a", timeout=10.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -70,6 +71,7 @@ class EtcdWatch:
         endings: how many times etcd has ended it since the last event.
         watch_id: its id in the present stream.
         placed: whether it is in place in the present stream.
+        displaced_at: since when it has not been, by ``time.monotonic()``.
         answered: whether it has ever been in place.
         error: the error that has ended it.
         owns: says whether a lease is that of the client's session, if events are to have values.
@@ -88,6 +90,7 @@ class EtcdWatch:
     endings: int = 0
     watch_id: int = 0
     placed: bool = False
+    displaced_at: float = 0.0
     answered: bool = False
     error: MetadataStoreError | None = None
     owns: Callable[[int], bool] | None = None
@@ -149,6 +152,16 @@ class EtcdWatch:
                 event = ValueEvent.of(event, _result((kv.value, stat)))
             events.append(event)
         return events
+
+    def displace(self) -> None:
+        """Note that it is no longer in place. The caller holds the lock of the watches."""
+        if self.placed:
+            self.placed, self.displaced_at = False, time.monotonic()
+
+    @property
+    def lag(self) -> float:
+        """See :class:`stores.backend.WatchHandle`."""
+        return 0.0 if self.placed else time.monotonic() - self.displaced_at
 
     def take(self, events: Sequence[WatchEvent]) -> None:
         """Deliver events, unless the watch is closed."""

@@ -428,7 +428,7 @@ class EtcdWatches:
         self._placing.clear()
         self._settled = self._covered = _BEFORE_FIRST
         for watch in self._watches:
-            watch.placed = False
+            watch.displace()
 
     def _place(self, watch: EtcdWatch) -> None:
         """Request a watch in the present stream, in its turn. The caller holds the lock."""
@@ -525,7 +525,8 @@ class EtcdWatches:
                 if watch in self._watches and not stream.interrupted:
                     if watch.placed:
                         self._by_id.pop(watch.watch_id, None)
-                    watch.placed, watch.lost = False, True
+                    watch.displace()
+                    watch.lost = True
                     self._place(watch)
             return
         reason = read_text(text)

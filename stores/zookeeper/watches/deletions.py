@@ -57,6 +57,11 @@ class Deletions:
         """Whether this is a forked child."""
         return self._forked()
 
+    @property
+    def lag(self) -> float:
+        """0.0: nobody asks."""
+        return 0.0
+
     def begin(
         self,
         path: str,

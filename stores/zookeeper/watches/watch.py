@@ -20,6 +20,10 @@ class Owner(Protocol):
     """The watches of a client."""
 
     @property
+    def lag(self) -> float:
+        """See :class:`stores.backend.WatchHandle`."""
+
+    @property
     def forked(self) -> bool:
         """Whether this is a forked child."""
 
@@ -68,6 +72,11 @@ class ZooKeeperWatch:
             if not self._closed:
                 self._fail(error)
         self.close()
+
+    @property
+    def lag(self) -> float:
+        """See :class:`stores.backend.WatchHandle`."""
+        return self._watches.lag
 
     def close(self) -> None:
         """End the watch; see ``stores.backend.WatchHandle``."""

@@ -133,7 +133,9 @@ class ZooKeeperWatches:
         self._directories: dict[str, tuple[bool, tuple[ZooKeeperWatch, ...]]] = {}
         self._deletions = Deletions(placing, chroot, self._later, lambda: self.forked)
         connection.receive_events(self._receive)
-        self._last = connection.attach(self._note)  # guarded by the lock
+        # Guarded by the lock: the last change, and since when watches have not been in place, or 0.
+        self._last = connection.attach(self._note)
+        self._cut_at = 0.0
 
     @property
     def forked(self) -> bool:
@@ -236,6 +238,7 @@ class ZooKeeperWatches:
             self._deletions.lose_all()
         with self._lock:
             self._last = moment
+            self._cut_at = self._cut_at or time.monotonic()
             if self._thread is not None and not self._closed:
                 self._queue.append(partial(self._handle, moment))
                 self._filled.notify()
@@ -433,8 +436,20 @@ class ZooKeeperWatches:
             self._standing = connection
             for watch in watches:
                 watch.take([WatchEvent("gap", watch.prefix)])
-            self._restored()
+            self._note_restored(connection)
             return
+
+    def _note_restored(self, connection: int) -> None:
+        with self._lock:
+            if self._last.connection == connection:
+                self._cut_at = 0.0
+        self._restored()
+
+    @property
+    def lag(self) -> float:
+        """The seconds for which no watch has been in place; else 0.0."""
+        since = self._cut_at
+        return time.monotonic() - since if since else 0.0
 
     def _walk_again(self, prefix: str) -> dict[str, int]:
         try:
