@@ -13,12 +13,14 @@ longer, and the rate of all together stays what it is.
 from __future__ import annotations
 
 import math
+import os
 import random
 import re
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from ..ops.errors import (
@@ -46,6 +48,7 @@ from .backend import (
     Request,
     WriteRequest,
     send_by,
+    to_its_end,
 )
 
 __all__ = ["RateLimit"]
@@ -150,8 +153,10 @@ class _Limited(PassingBackend):
         self._seen: Limits | None = None
         self._own: Limits | None = None
         self._closed = threading.Event()
+        self._process = os.getpid()
         # Guards the following fields. Held while a block is taken, so that others wait for it.
-        self._lock = threading.Lock()
+        # Reentrant, because a signal handler may wait in the middle of another wait.
+        self._lock = threading.RLock()
         self._next = 0.0  # when the next operation may go, by the monotonic clock
         self._end = 0.0  # of the block; without a budget, it has none
         self._prepaid = 0  # operations whose time has come before they were submitted
@@ -186,6 +191,8 @@ class _Limited(PassingBackend):
 
     def prepay(self, count: int) -> None:
         """Wait for the time of some operations before they are submitted."""
+        if os.getpid() != self._process:  # Another thread of the parent may hold the lock.
+            raise StoreClosedError("the store was opened before this process was forked")
         self._let(self._begin(count, math.inf))
         with self._lock:
             self._prepaid += count
@@ -232,7 +239,8 @@ class _Limited(PassingBackend):
             if rest or now > self._end + _SLACK or begin + seconds > self._end + _TINY:
                 begin = now
                 try:
-                    begin, self._end = self._take_block(max(seconds, _BLOCK), rest, until)
+                    take = partial(self._take_block, max(seconds, _BLOCK), rest, until)
+                    begin, self._end = to_its_end(take)
                     self._next = begin
                 except MetadataStoreError as error:
                     if isinstance(error, OperationTimeoutError) or not passes(error):
