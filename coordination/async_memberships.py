@@ -118,6 +118,11 @@ class AsyncMembership:
         return incarnation.session is not None and not incarnation.lost.is_set()
 
     @property
+    def left(self) -> bool:
+        """Whether it has ended for good."""
+        return self._left
+
+    @property
     def lost(self) -> AsyncSignal:
         """An event that is set when the current incarnation has ended.
 

@@ -55,14 +55,15 @@ class AsyncPersistentEphemeral:
     def __init__(self, store: AsyncMetadataStore, path: str, value: bytes = b"") -> None:
         async_check_store(store, "a persistent ephemeral", "ephemerals", "transactions", "watches")
         self.path = check_path(path)
-        self._closed = False
+        self._store = store
+        self._started = self._closed = False
         self._membership = _AsyncPlain(store, path, value)
         self._follower = AsyncFollower(
             store, path, read=self._restore, event=self._note, ended=self._end
         )
 
     async def start(self, timeout: float | None = None) -> Self:
-        """Create the value, and keep it from now on. Outages are waited out.
+        """Create the value, and keep it from now on. Outages are waited out. Once is enough.
 
         Args:
             timeout: seconds to wait; unlimited by default.
@@ -75,7 +76,12 @@ class AsyncPersistentEphemeral:
         """
         if self._closed:
             raise LockLostError(f"{self.path} was closed; make a new object", path=self.path)
+        if self._started:
+            return self
+        if self._membership.left:  # An earlier attempt has failed.
+            self._membership = _AsyncPlain(self._store, self.path, self.value)
         await self._membership.join(Deadline(timeout))
+        self._started = True
         try:
             self._follower.start()
         except BaseException:  # For example, no thread can be started.

@@ -116,6 +116,11 @@ class Membership:
         return incarnation.session is not None and not incarnation.lost.is_set()
 
     @property
+    def left(self) -> bool:
+        """Whether it has ended for good."""
+        return self._left
+
+    @property
     def lost(self) -> Signal:
         """An event that is set when the current incarnation has ended.
 

@@ -53,9 +53,10 @@ def test_a_rival(stores: Callable[..., bk.MetadataStore]) -> None:
     assert (busy.value.value, value_at(store, "/a")) == (b"rival", b"rival")
     with bk.PersistentEphemeral(stores(), "/b", b"first"):
         kept = bk.PersistentEphemeral(store, "/b", b"mine")
-        with pytest.raises(bk.LockBusyError):
-            kept.start(0)
-    with bk.PersistentEphemeral(store, "/b", b"mine") as kept:
+        for _ in range(2):
+            with pytest.raises(bk.LockBusyError):
+                kept.start(0)
+    with kept, kept.start():
         result(store.delete("/b"))
         result(other.put("/b", b"rival"))  # Quicker, or the value is put again before.
         result(other.delete("/b"))
