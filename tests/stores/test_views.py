@@ -19,7 +19,6 @@ from batchkeeper.stores.etcd.wire.protos import grpc_stubs, messages
 from batchkeeper.testing.faults import FaultInjector
 from batchkeeper.testing.servers import EtcdServer, LocalServer, ZooKeeperServer
 
-from ..forks import holds_in_a_child
 from ..proxy import Proxy
 from ..waiting import PATIENCE, result, soon, until
 from .etcd.live import other_client
@@ -330,7 +329,10 @@ def test_the_end(kind: str, fresh_url: Callable[[str], str]) -> None:
             return False
 
         assert not is_closed()
-        assert holds_in_a_child(is_closed)
+        other = store.view("/b")
+        other._forget()  # as in a forked child
+        with pytest.raises(bk.StoreClosedError, match="parent process"):
+            len(other)
     until(is_closed)
     assert [*watch] == []
     until(lambda: not any("values of /ends" in thread.name for thread in threading.enumerate()))

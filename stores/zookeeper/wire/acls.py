@@ -40,7 +40,6 @@ _DIGEST: Final = re.compile(r"[^:]+:[A-Za-z0-9+/]{27,}={0,2}")
 _NAMED: Final = {
     "open": ("world:anyone:cdrwa",),
     "creator-all": ("auth::cdrwa",),
-    "creator": ("auth::cdrwa",),  # its earlier name
     "read-all": ("auth::cdrwa", "world:anyone:r"),
 }
 
@@ -53,6 +52,7 @@ def parse_acl(given: str | Sequence[str]) -> tuple[Right, ...]:
     """
     entries: Sequence[str] = ()
     if isinstance(given, str):
+        given = "creator-all" if given == "creator" else given  # its earlier name
         entries = _NAMED.get(given) or _SEVERAL.findall(given)
         if given not in _NAMED and ",".join(entries) != given:
             entries = [given]  # which is then refused
