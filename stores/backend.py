@@ -8,13 +8,14 @@ transactions may check the same path. So a back end may run them in any order.
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import RLock, Thread, current_thread, main_thread
+from threading import TIMEOUT_MAX, RLock, Thread, current_thread, main_thread
 from typing import (
     Any,
     Final,
@@ -47,6 +48,8 @@ __all__ = [
     "Limits",
     "PartRequest",
     "PassingBackend",
+    "PlainRead",
+    "PlainWrite",
     "ReadRequest",
     "Request",
     "RequestRefusedError",
@@ -61,6 +64,7 @@ __all__ = [
     "column",
     "in_steps",
     "is_plain_put",
+    "remaining",
     "send_by",
     "start_thread",
     "to_its_end",
@@ -120,6 +124,29 @@ class ReadRequest(Request, Protocol):
 def column(requests: Sequence[Request | PartRequest], name: str) -> list[Any]:
     """Return one attribute of each request."""
     return [getattr(request, name) for request in requests]
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRead:
+    """A get that a wrapper makes, also of a path that callers cannot name."""
+
+    path: str
+    kind: Literal["get"] = "get"
+    value: None = None
+    expected_version: None = None
+    options: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlainWrite:
+    """A write that a wrapper makes or changes."""
+
+    kind: WriteKind
+    path: str
+    value: bytes | None = None
+    expected_version: int | None = None
+    options: Options | None = None
+    session: int | None = None
 
 
 def without_options(requests: Sequence[Request | PartRequest]) -> bool:
@@ -241,6 +268,11 @@ def send_by(deadline: float) -> float:
     from knowing that the first of them was never sent.
     """
     return deadline.earliest if isinstance(deadline, Deadline) else deadline
+
+
+def remaining(deadline: float) -> float:
+    """Return the seconds until a deadline, as locks and conditions take them."""
+    return min(max(0.0, deadline - time.monotonic()), TIMEOUT_MAX)
 
 
 class Backend(Protocol):

@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 from ..ops.errors import (
     BadVersionError,
@@ -44,9 +44,12 @@ from .backend import (
     Deadline,
     Limits,
     PassingBackend,
+    PlainRead,
+    PlainWrite,
     ReadRequest,
     Request,
     WriteRequest,
+    remaining,
     send_by,
     to_its_end,
 )
@@ -170,7 +173,8 @@ class _Limited(PassingBackend):
         if limits is not self._seen or self._own is None:
             reads = limits.read_ops if self._writes_only else min(limits.read_ops, self._most)
             most = min(limits.write_ops, self._most)
-            self._seen, self._own = limits, replace(limits, write_ops=most, read_ops=reads)
+            self._own = replace(limits, write_ops=most, read_ops=reads)
+            self._seen = limits  # Last, because other threads read both.
         return self._own
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
@@ -262,7 +266,7 @@ class _Limited(PassingBackend):
             if time.monotonic() > until:
                 raise self._late()
             deadline = Deadline.of([min(until, time.monotonic() + _PATIENCE)])
-            (found,) = self._backend.read([_Get(path)], deadline)
+            (found,) = self._backend.read([PlainRead(path)], deadline)
             if isinstance(found, MetadataStoreError):
                 raise found
             assert found is None or isinstance(found, GetResult)
@@ -271,7 +275,7 @@ class _Limited(PassingBackend):
             begin = max(_micros(found) / 1e6 if found else 0.0, now - _SLACK) + rest
             value = b"%d" % round((begin + seconds) * 1e6)
             version = ABSENT if found is None else found.stat.version
-            (answer,) = self._backend.write([_Put(path, value, version)], deadline)
+            (answer,) = self._backend.write([PlainWrite("put", path, value, version)], deadline)
             if isinstance(answer, Stat):
                 return begin + here, begin + here + seconds
             if not isinstance(answer, BadVersionError | IndeterminateError):
@@ -284,32 +288,6 @@ class _Limited(PassingBackend):
             f"the limit of {self._rate:g} operations per second lets it go only after its "
             "deadline; it was not sent"
         )
-
-
-class _Get(NamedTuple):
-    """The read of a budget, at a path that callers cannot name."""
-
-    path: str
-    kind: Literal["get"] = "get"
-    value: None = None
-    expected_version: None = None
-    options: None = None
-
-
-class _Put(NamedTuple):
-    """The put of a budget."""
-
-    path: str
-    value: bytes
-    expected_version: int
-    kind: Literal["put"] = "put"
-    options: None = None
-    session: None = None
-
-
-def remaining(until: float) -> float:
-    """Return the seconds until a time, as locks take them."""
-    return min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
 
 
 def _weight(request: Request) -> int:

@@ -33,6 +33,7 @@ from ...stores.backend import (
     Backend,
     History,
     PassingBackend,
+    PlainWrite,
     ReadRequest,
     Request,
     Scans,
@@ -44,7 +45,7 @@ from ...stores.backend import (
 from ...stores.spans import EVERYTHING
 from .calls import CHANGING, Call, Fault, Method, Plan
 from .facets import FaultyHistory, FaultyScans
-from .sessions import FaultySession, PlainWrite
+from .sessions import FaultySession
 from .watches import FaultyWatches
 
 __all__ = ["FaultyBackend"]

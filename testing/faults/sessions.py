@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ...ops.errors import MetadataStoreError
-from ...ops.operations import Options, WriteKind
 from ...ops.sessions import SessionEvent, SessionState
-from ...stores.backend import Session, WriteRequest
+from ...stores.backend import PlainWrite, Session, WriteRequest
 from ...stores.refusals import session_lost
 
-__all__ = ["FaultySession", "PlainWrite"]
+__all__ = ["FaultySession"]
 
 
 class FaultySession:
@@ -132,15 +130,3 @@ class FaultySession:
 
 def _is_ephemeral(request: WriteRequest) -> bool:
     return request.options is not None and request.options.ephemeral
-
-
-@dataclass(frozen=True, slots=True)
-class PlainWrite:
-    """A write as a back end sees it."""
-
-    kind: WriteKind
-    path: str
-    value: bytes | None = None
-    expected_version: int | None = None
-    options: Options | None = None
-    session: int | None = None

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from batchkeeper import InvalidSettingError, UnsupportedError, open_store
 from batchkeeper.pipeline import bulk_apply
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.rates import _Get
+from batchkeeper.stores.backend import PlainRead
 
 from ..waiting import soon
 
@@ -101,7 +101,7 @@ def test_tasks_share_a_budget(spark: SparkSession, fresh_url: Callable[[str], st
         outcomes = bulk_apply(df, url, rate_limit=1000, **options).collect()
         assert {outcome.status for outcome in outcomes} == {"ok"}
     with closing(connect(url, ConnectOptions())) as backend:
-        budgets = [_Get(f"/.batchkeeper/rates/{name}") for name in ("spark", "mine")]
+        budgets = [PlainRead(f"/.batchkeeper/rates/{name}") for name in ("spark", "mine")]
         assert all(backend.read(budgets, soon()))
     with open_store(url) as store:
         assert len(store.get_children("/").result()) == 20

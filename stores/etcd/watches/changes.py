@@ -92,13 +92,10 @@ class History:
     def revision(self, path: str, timeout: float) -> int:
         """Return the newest revision, for a login that may read ``path``."""
         below, _ = below_of(path, self._prefix)
-        request = messages.RangeRequest(key=below if path == "/" else below[:-1], count_only=True)
         try:
-            deadline = time.monotonic() + timeout
-            answer = self._connection.call("range", request, deadline, write=False)
+            return _newest(self._connection, below if path == "/" else below[:-1], 0, timeout)
         except EtcdRefusedError as refusal:
             raise refusal.error from refusal
-        return int(answer.header.revision)
 
     def changes(
         self, prefix: str, after: int, until: int, timeout: float
@@ -170,14 +167,9 @@ def check_revision(connection: EtcdConnection, key: bytes, after: int, timeout: 
         MetadataStoreError: as for a read.
     """
 
-    def newest(revision: int) -> int:
-        request = messages.RangeRequest(key=key, revision=revision, limit=1, count_only=True)
-        deadline = time.monotonic() + timeout
-        return int(connection.call("range", request, deadline, write=False).header.revision)
-
     def readable(revision: int) -> bool:
         try:
-            newest(revision)
+            _newest(connection, key, revision, timeout)
         except EtcdRefusedError as refusal:
             if refusal.reason is Reason.COMPACTED:
                 return False
@@ -186,17 +178,24 @@ def check_revision(connection: EtcdConnection, key: bytes, after: int, timeout: 
 
     try:
         try:
-            return newest(after)
+            return _newest(connection, key, after, timeout)
         except EtcdRefusedError as refusal:
             if refusal.reason is Reason.FUTURE:
                 raise InvalidSettingError(f"revision {after} does not exist yet") from refusal
             if refusal.reason is not Reason.COMPACTED:
                 raise
-            later = range(after + 1, newest(0))
+            later = range(after + 1, _newest(connection, key, 0, timeout))
             kept = after + 1 + bisect_left(later, True, key=readable)
             raise _compacted(after, kept) from refusal
     except EtcdRefusedError as refusal:
         raise refusal.error from refusal
+
+
+def _newest(connection: EtcdConnection, key: bytes, revision: int, timeout: float) -> int:
+    """Return the newest revision, by a read of a key at a revision; 0 for the newest one."""
+    request = messages.RangeRequest(key=key, revision=revision, limit=1, count_only=True)
+    deadline = time.monotonic() + timeout
+    return int(connection.call("range", request, deadline, write=False).header.revision)
 
 
 def _may_read_all(connection: EtcdConnection, timeout: float) -> bool:

@@ -35,7 +35,7 @@ from ....ops.errors import (
     StoreUnavailableError,
 )
 from ....ops.log import get_logger
-from ...backend import Tally, send_by
+from ...backend import Tally, remaining, send_by
 from ...urls import Abandonment
 from ..wire.errors import (
     CONNECTION_LOSS,
@@ -47,7 +47,7 @@ from ..wire.errors import (
     refused,
     unreadable,
 )
-from ..wire.exchanges import DeadlineError, Exchange, Reply, TimedExchange, Trip, remaining
+from ..wire.exchanges import DeadlineError, Exchange, Reply, TimedExchange, Trip
 from ..wire.kazoo_client import (
     NO_GREETING,
     CertificateRefusedError,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from kazoo.exceptions import ConnectionLoss
 
 from ....ops.errors import MetadataStoreError
+from ...backend import remaining
 from .errors import Fate, UnreadableError, fate, unreadable
 from .jute import EMPTY_MULTI, MULTI
 
@@ -23,7 +24,6 @@ __all__ = [
     "TimedExchange",
     "Trip",
     "parse_reply",
-    "remaining",
 ]
 
 #: An answer: the packet and where the answer begins in it, the server's error code, or the error
@@ -178,11 +178,6 @@ class Trip(NamedTuple):
     connection: int
     sent: float
     answered: float
-
-
-def remaining(deadline: float) -> float:
-    """Return the seconds until a deadline, as locks and conditions take them."""
-    return min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
 
 
 def parse_reply(
